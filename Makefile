@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: BSD-2-Clause
+# A thin front for meson: `make` builds, `make demo` shows it, `make test` proves it.
+BUILD ?= build
+prefix ?= /usr/local
+DESTDIR ?=
+# Suites of `make test`: of the normal build and of the sanitizer builds.
+SUITES ?= unit abi fuzz conformance system wire programs vm
+SAN_SUITES ?= unit abi fuzz conformance system
+FUZZ_SECONDS ?= 60
+
+export MESON_TESTTHREADS ?= 2
+suites = $(foreach s,$(1),--suite $(s))
+# The exit status is that of test-summary, which counts cases.
+run-suites = meson test -C $(1) --no-rebuild $(call suites,$(2)) || true
+
+all: $(BUILD)/build.ninja
+	ninja -C $(BUILD)
+
+$(BUILD)/build.ninja:
+	@command -v meson >/dev/null && command -v ninja >/dev/null || \
+		{ echo "meson and ninja are needed: make deps"; exit 1; }
+	meson setup $(BUILD)
+
+build-%/build.ninja: build-aux/%.ini
+	meson setup --native-file $< build-$*
+
+deps:
+	scripts/deps build demo test
+
+demo:
+	scripts/deps build demo
+	$(MAKE) all
+	scripts/demo $(BUILD)
+
+test:
+	scripts/deps build test
+	scripts/deps vm || echo "the tests that need a virtual machine will be skipped"
+	$(MAKE) test-normal test-asan-run test-tsan-run
+	scripts/test-summary $(BUILD) build-asan build-tsan
+
+test-normal: all
+	rm -rf $(BUILD)/tap
+	$(call run-suites,$(BUILD),$(SUITES))
+
+test-asan-run test-tsan-run: test-%-run: build-%/build.ninja
+	ninja -C build-$*
+	rm -rf build-$*/tap
+	$(call run-suites,build-$*,$(SAN_SUITES))
+
+test-asan test-tsan: test-%: test-%-run
+	scripts/test-summary build-$*
+
+fuzz: build-fuzz/build.ninja
+	ninja -C build-fuzz
+	scripts/fuzz build-fuzz $(FUZZ_SECONDS)
+
+bench: all
+	scripts/deps bench
+	BUILD=$(abspath $(BUILD)) bench/run.sh
+
+check: all
+	scripts/check $(BUILD)
+
+install: all
+	meson configure $(BUILD) -Dprefix=$(prefix)
+	ninja -C $(BUILD)
+	DESTDIR=$(DESTDIR) meson install -C $(BUILD) --no-rebuild
+
+clean:
+	rm -rf $(BUILD) build-asan build-tsan build-fuzz build-clang build-release
+
+# The suites share ports and processors.
+.NOTPARALLEL:
+.PHONY: all bench check clean demo deps fuzz install test test-asan test-asan-run \
+	test-normal test-tsan test-tsan-run

@@ -1,0 +1,129 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "base/conf.h"
+#include "base/log.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct row {
+	const char *name;
+	const char *def;
+	const char *help;
+	/* Stores the value of text; false when it means nothing. NULL: the
+	 * variable is read elsewhere (log.c). */
+	bool (*parse)(const struct row *row, const char *text);
+	void *to;
+	uint32_t min, max;	/* of numbers */
+	const char *off, *on;	/* words of a switch */
+};
+
+static struct conf conf;
+
+static bool parse_text(const struct row *row, const char *text)
+{
+	*(const char **)row->to = *text ? text : NULL;
+	return true;
+}
+
+static bool parse_switch(const struct row *row, const char *text)
+{
+	if (strcmp(text, row->on) && strcmp(text, row->off))
+		return false;
+	*(bool *)row->to = !strcmp(text, row->on);
+	return true;
+}
+
+static bool parse_number(const struct row *row, const char *text)
+{
+	char *end;
+	unsigned long v;
+
+	errno = 0;
+	v = strtoul(text, &end, 10);
+	if (errno || end == text || *end || *text == '-' || v < row->min ||
+	    v > row->max)
+		return false;
+	*(uint32_t *)row->to = (uint32_t)v;
+	return true;
+}
+
+#define NUMBER(field, lo, hi) .parse = parse_number, .to = &conf.field, .min = (lo), .max = (hi)
+#define SWITCH(field, no, yes) .parse = parse_switch, .to = &conf.field, .off = (no), .on = (yes)
+
+/* Sorted by name. Each row stands in man/anyrdma.7.scd with the same default. */
+static const struct row table[] = {
+	{ "ANYRDMA_ADDR", "",
+	  "comma-separated local addresses: the GID table holds these alone",
+	  .parse = parse_text, .to = &conf.addr },
+	{ "ANYRDMA_CM_REPLY_MS", "5000",
+	  "milliseconds to wait for the peer's answer to a connection request",
+	  NUMBER(cm_reply_ms, 1, 3600000) },
+	{ "ANYRDMA_CM_RETRIES", "15",
+	  "how often a request that met a full backlog is offered again",
+	  NUMBER(cm_retries, 0, 1000) },
+	{ "ANYRDMA_CM_RETRY_MS", "4000",
+	  "milliseconds between two such offers",
+	  NUMBER(cm_retry_ms, 1, 3600000) },
+	{ "ANYRDMA_CRC", "off",
+	  "on: protect every frame with CRC32C; off: leave it to TCP's checksum",
+	  SWITCH(crc, "off", "on") },
+	{ "ANYRDMA_LOG", "error",
+	  "error, warn, info or debug, and after a colon the file to append to",
+	  .parse = NULL },
+	{ "ANYRDMA_NOFILE", "raise",
+	  "raise: lift RLIMIT_NOFILE to its hard limit; keep: leave it alone",
+	  SWITCH(nofile_keep, "raise", "keep") },
+	{ "ANYRDMA_PORTS", "mapped",
+	  "mapped: RDMA port p is TCP port 1024 + (p + 10007) mod 64512; identity: "
+	  "TCP port p, for iWARP peers",
+	  SWITCH(ports_identity, "mapped", "identity") },
+	{ "ANYRDMA_RCVBUF", "0",
+	  "SO_RCVBUF of data connections in bytes; 0 leaves it to the kernel",
+	  NUMBER(rcvbuf, 0, 1u << 30) },
+	{ "ANYRDMA_SNDBUF", "0",
+	  "SO_SNDBUF of data connections in bytes; 0 leaves it to the kernel",
+	  NUMBER(sndbuf, 0, 1u << 30) },
+	{ "ANYRDMA_STRICT_TIMEOUT", "0",
+	  "1: the silence of a stopped peer process counts as that of a dead host",
+	  SWITCH(strict_timeout, "0", "1") },
+};
+
+#define ROWS (sizeof(table) / sizeof(table[0]))
+
+static pthread_once_t conf_once = PTHREAD_ONCE_INIT;
+
+static void conf_read(void)
+{
+	for (const struct row *row = table; row < table + ROWS; row++) {
+		const char *text = secure_getenv(row->name);
+
+		if (!row->parse)
+			continue;
+		row->parse(row, row->def);
+		if (text && *text && !row->parse(row, text))
+			log_error("%s=%s: not a value I know (%s); using %s",
+				  row->name, text, row->help, row->def);
+	}
+	/* The environment may be rewritten by the application later. */
+	if (conf.addr)
+		conf.addr = strdup(conf.addr);
+}
+
+const struct conf *conf_get(void)
+{
+	pthread_once(&conf_once, conf_read);
+	return &conf;
+}
+
+bool conf_row(unsigned i, const char **name, const char **def, const char **help)
+{
+	if (i >= ROWS)
+		return false;
+	*name = table[i].name;
+	*def = table[i].def;
+	*help = table[i].help;
+	return true;
+}

@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Every tunable, in one table (conf.c: name, default, help), read from the
+ * environment once per process. The table also prints the manual's section. */
+#ifndef ANYRDMA_BASE_CONF_H
+#define ANYRDMA_BASE_CONF_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct conf {
+	const char *addr;	 /* ANYRDMA_ADDR: the GID table's only addresses, or NULL */
+	bool ports_identity;	 /* ANYRDMA_PORTS=identity */
+	bool nofile_keep;	 /* ANYRDMA_NOFILE=keep */
+	bool strict_timeout;	 /* ANYRDMA_STRICT_TIMEOUT=1 */
+	bool crc;		 /* ANYRDMA_CRC=on: ask for MPA CRC32C */
+	uint32_t sndbuf;	 /* ANYRDMA_SNDBUF: SO_SNDBUF of streams, 0 = kernel's */
+	uint32_t rcvbuf;	 /* ANYRDMA_RCVBUF: likewise */
+	uint32_t cm_retry_ms;	 /* ANYRDMA_CM_RETRY_MS: re-offer interval, default 4000 */
+	uint32_t cm_retries;	 /* ANYRDMA_CM_RETRIES: re-offers, default 15 */
+	uint32_t cm_reply_ms;	 /* ANYRDMA_CM_REPLY_MS: wait for an MPA answer, default 5000 */
+};
+
+/* Thread-safe; the pointer is valid for ever. */
+const struct conf *conf_get(void);
+
+/* For `anyrdma info` and the manual page: row i of the table, false at the end. */
+bool conf_row(unsigned i, const char **name, const char **def, const char **help);
+
+#endif

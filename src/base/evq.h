@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* A queue of events behind a real descriptor: the one mechanism under CM event
+ * channels, completion channels and async fds.
+ *
+ * The fd is an eventfd with EFD_SEMAPHORE whose tokens are hints: every push
+ * adds one; a getter reads one (so O_NONBLOCK, EINTR and SA_RESTART are
+ * read(2)'s own), locks and pops; an empty queue means that somebody removed
+ * the event, and the getter reads again. Whoever removes k nodes takes up to k
+ * tokens back with preadv2(RWF_NOWAIT) under the lock; getting fewer is right,
+ * another thread holds one already and will loop. Never decide by poll(). */
+#ifndef ANYRDMA_BASE_EVQ_H
+#define ANYRDMA_BASE_EVQ_H
+
+#include "base/list.h"
+#include "base/lock.h"
+
+struct evq {
+	int fd;		  /* close-on-exec, application-visible (low number) */
+	struct lock lock; /* guards head and its nodes; leaf, but for what the owner says */
+	struct list head GUARDED_BY(lock);
+};
+
+int evq_init(struct evq *q); /* 0 or -errno */
+void evq_fini(struct evq *q); /* closes the fd; nodes are the owner's */
+
+/* Adds node at the tail and one token. */
+void evq_push(struct evq *q, struct list *node);
+void evq_push_locked(struct evq *q, struct list *node) REQUIRES(q->lock);
+
+/* Blocks as the fd's flags say. Returns 0 with q->lock HELD and *node popped
+ * (so that the caller can account for it atomically with the removal), or
+ * -errno (EAGAIN, EINTR, EBADF) with the lock not held. */
+int evq_get(struct evq *q, struct list **node) NO_TSA;
+
+/* The caller has unlinked k nodes: takes their tokens back. */
+void evq_forget_locked(struct evq *q, unsigned k) REQUIRES(q->lock);
+
+#endif

@@ -1,0 +1,232 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "base/evq.h"
+#include "tests/t.h"
+
+#include <fcntl.h>
+#include <poll.h>
+
+struct ev {
+	struct list link;
+	int n;
+};
+
+static bool readable(int fd)
+{
+	struct pollfd p = { fd, POLLIN, 0 };
+
+	return poll(&p, 1, 0) == 1;
+}
+
+static void nonblock(int fd)
+{
+	fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK);
+}
+
+/* Pops one without waiting; -errno or its number. */
+static int get(struct evq *q)
+{
+	struct list *node;
+	int err = evq_get(q, &node);
+
+	if (err)
+		return err;
+	lock_put(&q->lock);
+	return list_entry(node, struct ev, link)->n;
+}
+
+static void order_and_readability(void)
+{
+	struct ev ev[5] = { 0 };
+	struct evq q;
+
+	REQUIRE(evq_init(&q) == 0);
+	CHECK_EQ(fcntl(q.fd, F_GETFD), FD_CLOEXEC);
+	CHECK_EQ(fcntl(q.fd, F_GETFL) & O_NONBLOCK, 0);
+	CHECK(!readable(q.fd));
+	nonblock(q.fd);
+	CHECK_EQ(get(&q), -EAGAIN);
+	for (int i = 0; i < 5; i++) {
+		ev[i].n = i;
+		evq_push(&q, &ev[i].link);
+	}
+	for (int i = 0; i < 5; i++) {
+		CHECK(readable(q.fd));
+		CHECK_EQ(get(&q), i);
+	}
+	CHECK(!readable(q.fd));
+	CHECK_EQ(get(&q), -EAGAIN);
+	evq_fini(&q);
+}
+
+static void forgets_tokens(void)
+{
+	struct ev ev[3] = { { .n = 0 }, { .n = 1 }, { .n = 2 } };
+	struct evq q;
+
+	REQUIRE(evq_init(&q) == 0);
+	for (int i = 0; i < 3; i++)
+		evq_push(&q, &ev[i].link);
+	/* The fd is blocking: taking tokens back must not block all the same. */
+	lock_get(&q.lock);
+	list_del(&ev[0].link);
+	list_del(&ev[2].link);
+	evq_forget_locked(&q, 2);
+	lock_put(&q.lock);
+	CHECK_EQ(get(&q), 1);
+	CHECK(!readable(q.fd));
+	lock_get(&q.lock);
+	evq_forget_locked(&q, 3);
+	lock_put(&q.lock);
+	evq_fini(&q);
+}
+
+static void on_signal(int sig)
+{
+	(void)sig;
+}
+
+static void *interrupt(void *arg)
+{
+	pthread_t *who = arg, target;
+
+	/* Until the reader came back and says so by a zero. */
+	while ((target = __atomic_load_n(who, __ATOMIC_ACQUIRE))) {
+		pthread_kill(target, SIGUSR1);
+		nanosleep(&(struct timespec){ .tv_nsec = 1000000 }, NULL);
+	}
+	return NULL;
+}
+
+static void interrupted(void)
+{
+	struct sigaction sa = { .sa_handler = on_signal };
+	pthread_t me = pthread_self(), th;
+	struct evq q;
+
+	REQUIRE(evq_init(&q) == 0);
+	sigaction(SIGUSR1, &sa, NULL);
+	REQUIRE(pthread_create(&th, NULL, interrupt, &me) == 0);
+	CHECK_EQ(get(&q), -EINTR);
+	__atomic_store_n(&me, 0, __ATOMIC_RELEASE);
+	pthread_join(th, NULL);
+	evq_fini(&q);
+}
+
+/* Pushers, getters and removers at once. Every event is either got or removed,
+ * exactly once, and nothing is left in the descriptor. */
+#define PUSHERS 2
+#define GETTERS 4
+#define REMOVERS 2
+#define EVENTS 60000
+
+static struct race {
+	struct evq q;
+	struct ev *ev;
+	_Atomic int pushed, got, removed, stop;
+	_Atomic unsigned char *seen;
+} race;
+
+static void account(struct ev *e, _Atomic int *counter)
+{
+	if (atomic_fetch_add(&race.seen[e->n], 1))
+		CHECK(!"an event came twice");
+	atomic_fetch_add(counter, 1);
+}
+
+static void *pusher(void *arg)
+{
+	int i;
+
+	(void)arg;
+	while ((i = atomic_fetch_add(&race.pushed, 1)) < EVENTS) {
+		race.ev[i].n = i;
+		evq_push(&race.q, &race.ev[i].link);
+	}
+	return NULL;
+}
+
+static void *getter(void *arg)
+{
+	struct list *node;
+	struct ev *e;
+
+	(void)arg;
+	for (;;) {
+		if (!CHECK(evq_get(&race.q, &node) == 0))
+			return NULL;
+		lock_put(&race.q.lock);
+		e = list_entry(node, struct ev, link);
+		if (e->n == EVENTS) /* the last word, one for each getter */
+			return NULL;
+		account(e, &race.got);
+	}
+}
+
+static void *remover(void *arg)
+{
+	unsigned seed = (unsigned)(uintptr_t)arg, k;
+	struct list *node, *pick[8];
+
+	while (!atomic_load(&race.stop)) {
+		unsigned max = 1 + (unsigned)rand_r(&seed) % 8;
+
+		lock_get(&race.q.lock);
+		for (k = 0; k < max && (node = list_pop(&race.q.head)); k++)
+			pick[k] = node;
+		evq_forget_locked(&race.q, k);
+		lock_put(&race.q.lock);
+		for (unsigned i = 0; i < k; i++)
+			account(list_entry(pick[i], struct ev, link), &race.removed);
+		sched_yield();
+	}
+	return NULL;
+}
+
+static void race_all(void)
+{
+	pthread_t p[PUSHERS], g[GETTERS], r[REMOVERS];
+	struct ev last[GETTERS] = { 0 };
+	int missing = 0;
+
+	REQUIRE(evq_init(&race.q) == 0);
+	race.ev = calloc(EVENTS, sizeof(*race.ev));
+	race.seen = calloc(EVENTS, 1);
+	REQUIRE(race.ev && race.seen);
+	for (int i = 0; i < GETTERS; i++)
+		pthread_create(&g[i], NULL, getter, NULL);
+	for (int i = 0; i < REMOVERS; i++)
+		pthread_create(&r[i], NULL, remover, (void *)(uintptr_t)(i + 1));
+	for (int i = 0; i < PUSHERS; i++)
+		pthread_create(&p[i], NULL, pusher, NULL);
+	for (int i = 0; i < PUSHERS; i++)
+		pthread_join(p[i], NULL);
+	CHECK(T_WAIT(race.got + race.removed == EVENTS, 20000));
+	atomic_store(&race.stop, 1);
+	for (int i = 0; i < REMOVERS; i++)
+		pthread_join(r[i], NULL);
+	for (int i = 0; i < GETTERS; i++) {
+		last[i].n = EVENTS;
+		evq_push(&race.q, &last[i].link);
+	}
+	for (int i = 0; i < GETTERS; i++)
+		pthread_join(g[i], NULL);
+	for (int i = 0; i < EVENTS; i++)
+		missing += race.seen[i] != 1;
+	CHECK_EQ(missing, 0);
+	CHECK(list_empty(&race.q.head));
+	CHECK(!readable(race.q.fd));
+	diag("%d got, %d removed", race.got, race.removed);
+	evq_fini(&race.q);
+	free(race.ev);
+	free((void *)race.seen);
+}
+
+int main(int argc, char **argv)
+{
+	t_init(argc, argv);
+	T_RUN(order_and_readability);
+	T_RUN(forgets_tokens);
+	T_RUN(interrupted);
+	T_RUN(race_all);
+	return t_done();
+}

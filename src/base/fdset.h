@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Descriptors of our own. They are moved to 1024 and above, so that the
+ * application's stay below FD_SETSIZE, and remembered, so that a forked child
+ * can close them. Descriptors that the application sees (event channels,
+ * completion channels, async fd) are not kept here. */
+#ifndef ANYRDMA_BASE_FDSET_H
+#define ANYRDMA_BASE_FDSET_H
+
+/* Raises RLIMIT_NOFILE to the hard limit once (unless ANYRDMA_NOFILE=keep). */
+void fdset_raise_limit(void);
+
+/* Takes over fd: duplicates it to >= 1024 with FD_CLOEXEC, closes the low one,
+ * remembers the result and returns it. When no high number is free the low one
+ * is kept. fd < 0 is passed through (so that calls nest). */
+int fdset_take(int fd);
+
+/* Forgets and closes. */
+void fdset_close(int fd);
+
+/* In a forked child: closes everything remembered. */
+void fdset_child(void);
+
+#endif

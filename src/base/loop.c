@@ -1,0 +1,492 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Design notes
+ *
+ * One round of the thread: sleep in epoll, call ready() of what woke it, fire
+ * the timers that are due, run the posted work, call done() of the fds that
+ * were deleted. Nothing frees a loop_fd before its done(), and done() runs at
+ * the end of a round: the pointers that epoll_wait returned are valid for the
+ * whole round.
+ *
+ * The thread says under the lock that it is about to sleep and until when.
+ * Whoever gives it something to do earlier clears that mark and writes the
+ * eventfd: at most one write per sleep, none while it works.
+ *
+ * Timers are a pairing heap. A timer that moves to a later time keeps its
+ * place and is put right when that place is reached, so that re-arming a
+ * timeout for every message costs a store. */
+#include "base/loop.h"
+#include "base/fdset.h"
+#include "base/lock.h"
+#include "base/log.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <pthread.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#define STACK_SIZE (1u << 20)
+#define EVENTS_PER_ROUND 64
+#define NEVER UINT64_MAX
+
+enum loop_state {
+	LOOP_NONE,    /* not started */
+	LOOP_RUNNING,
+	LOOP_DEAD,    /* ran in the parent of this process */
+};
+
+static struct {
+	struct lock lock; /* leaf: nothing is called with it held */
+	enum loop_state state GUARDED_BY(lock);
+	int epfd, wakefd; /* set before the thread starts */
+	bool asleep GUARDED_BY(lock);
+	uint64_t until GUARDED_BY(lock); /* when the sleep ends by itself */
+	struct loop_timer *timers GUARDED_BY(lock);
+	unsigned ntimers GUARDED_BY(lock);
+	struct loop_work *work, **work_tail GUARDED_BY(lock);
+	struct list dead GUARDED_BY(lock); /* loop_fds that wait for done() */
+} loop = {
+	.lock = LOCK_INIT,
+	.epfd = -1,
+	.wakefd = -1,
+	.work_tail = &loop.work,
+	.dead = LIST_INIT(loop.dead),
+};
+
+static _Thread_local bool in_loop;
+
+bool loop_here(void)
+{
+	return in_loop;
+}
+
+/* Ends the sleep if it would go on past `when`. */
+static void wake_locked(uint64_t when) REQUIRES(loop.lock)
+{
+	uint64_t one = 1;
+
+	if (!loop.asleep || when >= loop.until)
+		return;
+	loop.asleep = false;
+	if (write(loop.wakefd, &one, sizeof(one)) != sizeof(one))
+		log_error("progress thread cannot be woken: %m");
+}
+
+/* ---- timers ---- */
+
+static struct loop_timer *heap_meld(struct loop_timer *a, struct loop_timer *b)
+{
+	struct loop_timer *t;
+
+	if (!a || !b)
+		return a ? a : b;
+	if (b->key < a->key) {
+		t = a;
+		a = b;
+		b = t;
+	}
+	b->prev = a;
+	b->next = a->child;
+	if (b->next)
+		b->next->prev = b;
+	a->child = b;
+	return a;
+}
+
+/* Melds a list of siblings into one heap: pairs left to right, then the pairs
+ * right to left. The pairs are kept as a stack through next. */
+static struct loop_timer *heap_merge_pairs(struct loop_timer *t)
+{
+	struct loop_timer *pairs = NULL, *root = NULL, *a, *b;
+
+	while (t) {
+		a = t;
+		b = a->next;
+		t = b ? b->next : NULL;
+		a->next = a->prev = NULL;
+		if (b)
+			b->next = b->prev = NULL;
+		a = heap_meld(a, b);
+		a->next = pairs;
+		pairs = a;
+	}
+	while (pairs) {
+		a = pairs;
+		pairs = a->next;
+		a->next = NULL;
+		root = heap_meld(root, a);
+	}
+	return root;
+}
+
+static void heap_add_locked(struct loop_timer *t, uint64_t key) REQUIRES(loop.lock)
+{
+	t->key = key;
+	t->child = t->next = t->prev = NULL;
+	loop.timers = heap_meld(loop.timers, t);
+}
+
+static void heap_del_locked(struct loop_timer *t) REQUIRES(loop.lock)
+{
+	struct loop_timer *below = heap_merge_pairs(t->child);
+
+	t->child = NULL;
+	if (loop.timers == t) {
+		loop.timers = below;
+		return;
+	}
+	/* prev is the parent of a first child, else the elder sibling. */
+	if (t->prev->child == t)
+		t->prev->child = t->next;
+	else
+		t->prev->next = t->next;
+	if (t->next)
+		t->next->prev = t->prev;
+	loop.timers = heap_meld(loop.timers, below);
+}
+
+/* Takes a timer that is due at `now` off the heap, or returns NULL. */
+static struct loop_timer *timer_due_locked(uint64_t now) REQUIRES(loop.lock)
+{
+	struct loop_timer *t;
+
+	while ((t = loop.timers) && t->key <= now) {
+		heap_del_locked(t);
+		if (t->when > now) {
+			heap_add_locked(t, t->when);
+			continue;
+		}
+		t->pending = false;
+		loop.ntimers--;
+		return t;
+	}
+	return NULL;
+}
+
+static void run_timers(void)
+{
+	struct loop_timer *t;
+	uint64_t now = loop_now();
+	unsigned budget;
+
+	lock_get(&loop.lock);
+	/* A timer that arms itself for the past must not starve the rest. */
+	budget = loop.ntimers;
+	while (budget-- && (t = timer_due_locked(now))) {
+		lock_put(&loop.lock);
+		t->fire(t);
+		lock_get(&loop.lock);
+	}
+	lock_put(&loop.lock);
+}
+
+/* ---- the thread ---- */
+
+static void run_work(void)
+{
+	struct loop_work *w, *next;
+
+	lock_get(&loop.lock);
+	w = loop.work;
+	loop.work = NULL;
+	loop.work_tail = &loop.work;
+	for (; w; w = next) {
+		next = w->next;
+		w->queued = false;
+		lock_put(&loop.lock);
+		w->run(w);
+		lock_get(&loop.lock);
+	}
+	lock_put(&loop.lock);
+}
+
+static void run_dead(void)
+{
+	struct list *node;
+	struct loop_fd *lf;
+	void (*done)(struct loop_fd *lf);
+
+	lock_get(&loop.lock);
+	while ((node = list_pop(&loop.dead))) {
+		lf = list_entry(node, struct loop_fd, link);
+		done = lf->done;
+		lock_put(&loop.lock);
+		done(lf);
+		lock_get(&loop.lock);
+	}
+	lock_put(&loop.lock);
+}
+
+static void run_ready(const struct epoll_event *ev)
+{
+	struct loop_fd *lf = ev->data.ptr;
+	uint32_t revents;
+	uint64_t count;
+
+	if (!lf) {
+		if (read(loop.wakefd, &count, sizeof(count)) < 0 && errno != EAGAIN)
+			log_error("progress thread cannot read its eventfd: %m");
+		return;
+	}
+	lock_get(&loop.lock);
+	revents = ev->events & (lf->events | EPOLLERR | EPOLLHUP);
+	if (lf->gone || !lf->events)
+		revents = 0;
+	lock_put(&loop.lock);
+	if (revents)
+		lf->ready(lf, revents);
+}
+
+static int wait_ns(struct epoll_event *ev, uint64_t ns)
+{
+	static bool no_pwait2; /* kernels before 5.11 and strict sandboxes */
+	struct timespec ts = { (time_t)(ns / SEC), (long)(ns % SEC) };
+	int n;
+
+	if (!no_pwait2) {
+		n = epoll_pwait2(loop.epfd, ev, EVENTS_PER_ROUND,
+				 ns == NEVER ? NULL : &ts, NULL);
+		if (n >= 0 || (errno != ENOSYS && errno != EPERM))
+			return n;
+		no_pwait2 = true;
+	}
+	if (ns != NEVER)
+		ns = (ns + MSEC - 1) / MSEC;
+	return epoll_wait(loop.epfd, ev, EVENTS_PER_ROUND,
+			  ns == NEVER ? -1 : (int)(ns < INT_MAX ? ns : INT_MAX));
+}
+
+static int loop_sleep(struct epoll_event *ev)
+{
+	uint64_t until, now = 0;
+	int n;
+
+	lock_get(&loop.lock);
+	until = loop.timers ? loop.timers->key : NEVER;
+	if (loop.work || !list_empty(&loop.dead))
+		until = 0;
+	loop.until = until;
+	loop.asleep = until != 0;
+	lock_put(&loop.lock);
+
+	if (until && until != NEVER) {
+		now = loop_now();
+		until = until > now ? until - now : 0;
+	}
+	n = wait_ns(ev, until);
+	lock_get(&loop.lock);
+	loop.asleep = false;
+	lock_put(&loop.lock);
+	return n;
+}
+
+static void *loop_main(void *arg)
+{
+	struct epoll_event ev[EVENTS_PER_ROUND];
+	int n;
+
+	(void)arg;
+	in_loop = true;
+	for (;;) {
+		n = loop_sleep(ev);
+		if (n < 0 && errno != EINTR) {
+			log_error("progress thread ends: epoll: %m");
+			return NULL;
+		}
+		for (int i = 0; i < n; i++)
+			run_ready(&ev[i]);
+		run_timers();
+		run_work();
+		run_dead();
+	}
+}
+
+static int spawn(void)
+{
+	sigset_t all, old;
+	pthread_attr_t attr;
+	pthread_t thread;
+	int err;
+
+	pthread_attr_init(&attr);
+	pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
+	pthread_attr_setstacksize(&attr, STACK_SIZE);
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &old);
+	err = pthread_create(&thread, &attr, loop_main, NULL);
+	if (!err)
+		pthread_setname_np(thread, "anyrdma");
+	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	pthread_attr_destroy(&attr);
+	return -err;
+}
+
+static int start_locked(void) REQUIRES(loop.lock)
+{
+	struct epoll_event ev = { .events = EPOLLIN };
+	int err;
+
+	if (loop.state == LOOP_DEAD)
+		return -ENODEV;
+	if (loop.state == LOOP_RUNNING)
+		return 0;
+	loop.epfd = fdset_take(epoll_create1(EPOLL_CLOEXEC));
+	err = loop.epfd < 0 ? -errno : 0;
+	if (!err) {
+		loop.wakefd = fdset_take(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+		err = loop.wakefd < 0 ? -errno : 0;
+	}
+	if (!err && epoll_ctl(loop.epfd, EPOLL_CTL_ADD, loop.wakefd, &ev))
+		err = -errno;
+	if (!err)
+		err = spawn();
+	if (err) {
+		log_error("cannot start the progress thread: %s", strerror(-err));
+		fdset_close(loop.wakefd);
+		fdset_close(loop.epfd);
+		loop.epfd = loop.wakefd = -1;
+		return err;
+	}
+	loop.state = LOOP_RUNNING;
+	return 0;
+}
+
+void loop_child(void)
+{
+	/* Another thread of the parent may have held it. */
+	lock_init(&loop.lock);
+	lock_get(&loop.lock);
+	if (loop.state == LOOP_RUNNING)
+		loop.state = LOOP_DEAD;
+	loop.epfd = loop.wakefd = -1;
+	loop.asleep = false;
+	lock_put(&loop.lock);
+	in_loop = false;
+}
+
+/* ---- descriptors ---- */
+
+/* Brings the epoll set from lf->events to events. */
+static int fd_change_locked(struct loop_fd *lf, uint32_t events) REQUIRES(loop.lock)
+{
+	struct epoll_event ev = { .events = events, .data.ptr = lf };
+	int op = EPOLL_CTL_MOD;
+
+	if (events == lf->events)
+		return 0;
+	if (!events)
+		op = EPOLL_CTL_DEL;
+	else if (!lf->events)
+		op = EPOLL_CTL_ADD;
+	if (epoll_ctl(loop.epfd, op, lf->fd, &ev))
+		return -errno;
+	lf->events = events;
+	return 0;
+}
+
+int loop_fd_add(struct loop_fd *lf)
+{
+	uint32_t events = lf->events;
+	int err;
+
+	lock_get(&loop.lock);
+	err = start_locked();
+	if (!err) {
+		lf->gone = false;
+		lf->events = 0;
+		err = fd_change_locked(lf, events);
+		if (err)
+			lf->events = events;
+	}
+	lock_put(&loop.lock);
+	if (err && err != -ENODEV)
+		log_info("descriptor %d cannot be watched: %s", lf->fd, strerror(-err));
+	return err;
+}
+
+int loop_fd_mod(struct loop_fd *lf, uint32_t events)
+{
+	int err = -ENODEV;
+
+	lock_get(&loop.lock);
+	if (loop.state == LOOP_RUNNING && !lf->gone)
+		err = fd_change_locked(lf, events);
+	lock_put(&loop.lock);
+	return err;
+}
+
+void loop_fd_del(struct loop_fd *lf, void (*done)(struct loop_fd *lf))
+{
+	lock_get(&loop.lock);
+	if (loop.state == LOOP_RUNNING && !lf->gone) {
+		if (fd_change_locked(lf, 0))
+			log_error("descriptor %d was closed under the progress "
+				  "thread: %m", lf->fd);
+		lf->events = 0;
+		lf->gone = true;
+		lf->done = done;
+		if (done) {
+			list_add_tail(&loop.dead, &lf->link);
+			wake_locked(0);
+		}
+	}
+	lock_put(&loop.lock);
+}
+
+/* ---- timers and work, the public half ---- */
+
+bool loop_timer_set(struct loop_timer *t, uint64_t when)
+{
+	bool fresh = false;
+
+	lock_get(&loop.lock);
+	if (!start_locked()) {
+		fresh = !t->pending;
+		t->when = when;
+		if (!fresh && when < t->key)
+			heap_del_locked(t);
+		if (fresh || when < t->key) {
+			heap_add_locked(t, when);
+			wake_locked(when);
+		}
+		loop.ntimers += fresh;
+		t->pending = true;
+	}
+	lock_put(&loop.lock);
+	return fresh;
+}
+
+bool loop_timer_stop(struct loop_timer *t)
+{
+	bool was;
+
+	lock_get(&loop.lock);
+	was = t->pending && loop.state == LOOP_RUNNING;
+	if (was) {
+		heap_del_locked(t);
+		t->pending = false;
+		loop.ntimers--;
+	}
+	lock_put(&loop.lock);
+	return was;
+}
+
+bool loop_post(struct loop_work *w)
+{
+	bool fresh = false;
+
+	lock_get(&loop.lock);
+	if (!start_locked() && !w->queued) {
+		fresh = true;
+		w->queued = true;
+		w->next = NULL;
+		*loop.work_tail = w;
+		loop.work_tail = &w->next;
+		wake_locked(0);
+	}
+	lock_put(&loop.lock);
+	return fresh;
+}

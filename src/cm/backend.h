@@ -1,0 +1,128 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* The seam under the connection manager: what carries out its requests.
+ * `kernel`: /dev/infiniband/rdma_cm. `user`: the CM in this process, over our
+ * libibverbs. One per process, chosen once (backend.c): the user backend when
+ * the loaded libibverbs is ours, else the kernel's.
+ *
+ * Contract for all members:
+ *  - Never blocks, except event_get (as the channel's fd says).
+ *    Synchronous mode is built in cm/sync.c on events.
+ *  - Called with no lock of the CM held but id->apply, which a backend never
+ *    meets. The backend locks for itself. The
+ *    application guarantees what the API guarantees: no two calls on one id at
+ *    once, except destroy against events in flight.
+ *  - Returns 0 or -errno for *immediate* refusal only (behaviour.md sections 2
+ *    and 4 name the errnos); the function that knows the reason logs it at
+ *    info. Each accepted request produces exactly one terminal event.
+ *  - Argument pointers are valid during the call only.
+ *  - Events are posted with cm_event_post() (user) or come out of event_get
+ *    (kernel); a backend never calls up.
+ *  - id_destroy returns only when no further event can name the id. */
+#ifndef ANYRDMA_CM_BACKEND_H
+#define ANYRDMA_CM_BACKEND_H
+
+#include "cm/cm.h"
+
+/* Everything a query can tell of an id's two ends. */
+struct cm_addrs {
+	struct sockaddr_storage src, dst; /* ss_family 0: unknown */
+	bool bound;		/* a device is attached; the rest is valid then */
+	struct ibv_context *verbs; /* user backend: NULL, the one device is meant */
+	uint64_t node_guid;	/* network order; names the device (kernel backend) */
+	uint8_t port_num;
+	uint16_t pkey;		/* network order */
+	union ibv_gid sgid, dgid;
+};
+
+/* rdma_connect and rdma_accept after defaults and checks of cm/connect.c. */
+struct cm_conn_param {
+	uint32_t qp_num;
+	uint8_t srq;
+	uint8_t responder_resources, initiator_depth;
+	uint8_t flow_control, retry_count, rnr_retry_count;
+	uint8_t private_data_len; /* limits are the backend's to check */
+	uint8_t private_data[256];
+	struct ibv_ece ece;
+};
+
+struct cm_backend {
+	const char *name;
+
+	/* Once per process, before anything else; may be retried after failure.
+	 * -ENODEV no device, -EPERM ABI mismatch, errno of the device node. */
+	int (*init)(void);
+
+	/* Gives ch->pub.fd. The user backend uses ch->q (evq). channel_close
+	 * frees what open made; pub.fd and q.fd may be -1 by then. */
+	int (*channel_open)(struct cm_channel *ch);
+	void (*channel_close)(struct cm_channel *ch);
+
+	/* Next event of the channel, not yet applied (cm/event.c does that), and
+	 * counted as delivered to its cm_event.charge. Blocks as the fd says. */
+	int (*event_get)(struct cm_channel *ch, struct cm_event **ev);
+
+	/* id->pub.ps, pub.qp_type, channel are set. id->be is the backend's. */
+	int (*id_create)(struct cm_id *id);
+	/* Cancels what is outstanding, tells the peer (behaviour.md 2.2), drops
+	 * undelivered events. *delivered: events of this id handed out so far. */
+	int (*id_destroy)(struct cm_id *id, uint32_t *delivered);
+	/* Moves the id and its undelivered events, in order, to another channel. */
+	int (*id_migrate)(struct cm_id *id, struct cm_channel *to, uint32_t *delivered);
+	/* id_destroy's counterpart for a child that never became an id (no memory
+	 * at its CONNECT_REQUEST): rejects and frees cm_event.be_child. */
+	void (*child_drop)(void *be_child);
+
+	int (*bind)(struct cm_id *id, const struct sockaddr *addr);
+	int (*resolve_addr)(struct cm_id *id, const struct sockaddr *src,
+			    const struct sockaddr *dst, int timeout_ms);
+	int (*resolve_route)(struct cm_id *id, int timeout_ms);
+	int (*listen)(struct cm_id *id, int backlog);
+
+	int (*query_addr)(struct cm_id *id, struct cm_addrs *out);
+	/* Up to max paths; returns how many, or -errno. */
+	int (*query_path)(struct cm_id *id, struct ibv_path_data *path, int max);
+
+	int (*connect)(struct cm_id *id, const struct cm_conn_param *p);
+	/* accept in two steps around the QP's moves to RTR and RTS: prepare
+	 * makes init_qp_attr answer and the stream claimable for p->qp_num;
+	 * accept sends the reply. A failure of either also rejects. */
+	int (*accept_prepare)(struct cm_id *id, const struct cm_conn_param *p);
+	int (*accept)(struct cm_id *id, const struct cm_conn_param *p);
+	int (*reject)(struct cm_id *id, uint8_t reason, const void *data, uint8_t len);
+	/* Sends the RTU (rdma_establish, and event.c after a CONNECT_RESPONSE). */
+	int (*establish)(struct cm_id *id);
+	/* The active side gives up after a response (RTR or RTS failed). */
+	int (*abandon)(struct cm_id *id);
+	int (*disconnect)(struct cm_id *id);
+	int (*notify)(struct cm_id *id, enum ibv_event_type event);
+	/* attr->qp_state is the input; fills attr and *mask (behaviour.md 4.3). */
+	int (*init_qp_attr)(struct cm_id *id, struct ibv_qp_attr *attr, int *mask);
+	int (*set_option)(struct cm_id *id, int level, int name, const void *val,
+			  size_t len);
+	int (*join)(struct cm_id *id, struct cm_mcast *mc);
+	int (*leave)(struct cm_id *id, struct cm_mcast *mc, uint32_t *delivered);
+	/* Queues an event: USER for the application, INTERNAL by
+	 * addrinfo_async.c (from its own thread; applied as ADDRINFO_*). */
+	int (*write_event)(struct cm_id *id, enum rdma_cm_event_type event,
+			   int status, uint64_t arg);
+	/* RAI_SA service lookup: -EOPNOTSUPP on Ethernet. */
+	int (*resolve_service)(struct cm_id *id, const char *service);
+
+	/* A QP was made by rdma_create_qp on this id. */
+	void (*qp_created)(struct cm_id *id, struct ibv_qp *qp);
+};
+
+extern const struct cm_backend cm_backend_user, cm_backend_kernel;
+
+/* The backend of this process, initialised; NULL with *err = -errno. */
+const struct cm_backend *cm_backend_get(int *err);
+
+/* Unit tests: this backend from now on. */
+void cm_backend_use(const struct cm_backend *be);
+
+/* Grows by one in each forked child: objects of an older generation belong to
+ * the parent. Calls on them answer ENODEV and destroying them frees memory
+ * only; no lock of theirs may be taken, for it may have been held at the fork. */
+extern int cm_generation;
+
+#endif

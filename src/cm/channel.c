@@ -1,0 +1,134 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Event channels: life, and what is left of one whose ids outlive it. */
+#include "base/log.h"
+#include "cm/backend.h"
+
+#include <stdlib.h>
+#include <unistd.h>
+
+int cm_channel_new(const struct cm_backend *be, struct cm_channel **out)
+{
+	struct cm_channel *ch = calloc(1, sizeof(*ch));
+	int r;
+
+	if (!ch)
+		return -ENOMEM;
+	ch->be = be;
+	ch->generation = cm_generation;
+	ch->q.fd = -1;
+	/* A backend that does not use the queue has a valid, empty one. */
+	lock_init(&ch->q.lock);
+	list_init(&ch->q.head);
+	r = be->channel_open(ch);
+	if (r) {
+		free(ch);
+		return r;
+	}
+	*out = ch;
+	return 0;
+}
+
+/* Undelivered events of ids that are still attached: the application destroyed
+ * their channel, which is the end of them, and of the children they announce. */
+static void take_queued_locked(struct cm_channel *ch, struct list *out) REQUIRES(ch->q.lock)
+{
+	struct list *node;
+
+	list_init(out);
+	while ((node = list_pop(&ch->q.head)))
+		list_add_tail(out, node);
+}
+
+static void drop(const struct cm_backend *be, struct list *events)
+{
+	struct list *node;
+
+	while ((node = list_pop(events))) {
+		struct cm_event *ev = list_entry(node, struct cm_event, link);
+
+		if (ev->be_child)
+			be->child_drop(ev->be_child);
+		cm_event_free(ev);
+	}
+}
+
+static void release(struct cm_channel *ch)
+{
+	struct list events;
+
+	lock_get(&ch->q.lock);
+	take_queued_locked(ch, &events);
+	lock_put(&ch->q.lock);
+	drop(ch->be, &events);
+	ch->be->channel_close(ch);
+	free(ch);
+}
+
+void cm_channel_free(struct cm_channel *ch)
+{
+	const struct cm_backend *be = ch->be;
+	struct list events;
+	int fd, ids;
+
+	if (ch->generation != cm_generation) {
+		close(ch->pub.fd);
+		free(ch);
+		return;
+	}
+	lock_get(&ch->q.lock);
+	ids = atomic_load(&ch->ids);
+	if (!ids) {
+		lock_put(&ch->q.lock);
+		release(ch);
+		return;
+	}
+	log_warn("event channel %p destroyed with %d ids on it: their events are lost",
+		 (void *)ch, ids);
+	/* The number may be another file's soon: nobody may write to it. From the
+	 * unlock on, the last id frees ch. */
+	ch->dead = true;
+	fd = ch->pub.fd;
+	ch->pub.fd = ch->q.fd = -1;
+	take_queued_locked(ch, &events);
+	lock_put(&ch->q.lock);
+	drop(be, &events);
+	close(fd);
+}
+
+void cm_channel_attach(struct cm_channel *ch)
+{
+	atomic_fetch_add(&ch->ids, 1);
+}
+
+void cm_channel_detach(struct cm_channel *ch)
+{
+	bool last;
+
+	lock_get(&ch->q.lock);
+	last = atomic_fetch_sub(&ch->ids, 1) == 1 && ch->dead;
+	lock_put(&ch->q.lock);
+	if (last)
+		release(ch);
+}
+
+struct rdma_event_channel *rdma_create_event_channel(void)
+{
+	const struct cm_backend *be;
+	struct cm_channel *ch;
+	int r = 0;
+
+	be = cm_backend_get(&r);
+	if (be)
+		r = cm_channel_new(be, &ch);
+	if (r) {
+		errno = -r;
+		return NULL;
+	}
+	return &ch->pub;
+}
+
+void rdma_destroy_event_channel(struct rdma_event_channel *channel)
+{
+	if (channel)
+		cm_channel_free(to_channel(channel));
+}

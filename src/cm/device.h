@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* The device table: one entry per ibv_device. Its verbs context is opened when
+ * the first id binds to it, or by rdma_get_devices, is shared by all, and stays
+ * open until the device is gone and nobody refers to it. The default PD exists
+ * while an id is bound to the device. */
+#ifndef ANYRDMA_CM_DEVICE_H
+#define ANYRDMA_CM_DEVICE_H
+
+#include <infiniband/verbs.h>
+#include <stdint.h>
+
+struct cm_device {
+	struct ibv_context *verbs;
+	struct ibv_pd *pd;	   /* default PD */
+	uint8_t max_initiator_depth;
+	uint8_t max_responder_resources;
+};
+
+/* Reads the list of devices again. -ENODEV: there is none. */
+int cm_device_sync(void);
+
+/* The device with this node GUID (0: the first usable one), opened, with its
+ * default PD; drop with cm_device_put(). */
+int cm_device_get(__be64 guid, struct cm_device **out);
+void cm_device_put(struct cm_device *dev);
+
+/* The device's default XRC domain. */
+int cm_device_xrcd(struct cm_device *dev, struct ibv_xrcd **out);
+
+/* The parent's table is not ours; its locks may be held. */
+void cm_device_fork_child(void);
+
+#endif

@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Events of the user backend: what they carry (behaviour of a RoCE CM: private
+ * data padded to the message's maximum, depths in the receiver's view). */
+#include "base/log.h"
+#include "cm/user/user.h"
+
+static struct cm_event *event_new(struct user_id *u, enum rdma_cm_event_type type,
+				  int status)
+{
+	struct cm_event *ev;
+
+	if (u->dead || !u->cm)
+		return NULL;
+	ev = cm_event_new(u->cm, type, status);
+	if (!ev)
+		log_error("event %d of id %p is lost: no memory", type, (void *)u->cm);
+	return ev;
+}
+
+void user_post(struct user_id *u, enum rdma_cm_event_type type, int status)
+{
+	struct cm_event *ev = event_new(u, type, status);
+
+	if (ev)
+		cm_event_post(ev);
+}
+
+void user_post_rejected(struct user_id *u, int reason, const void *priv, size_t len)
+{
+	struct cm_event *ev = event_new(u, RDMA_CM_EVENT_REJECTED, reason);
+
+	if (!ev)
+		return;
+	cm_event_private(ev, priv, len, CM_PRIV_REJ);
+	cm_event_post(ev);
+}
+
+void user_post_response(struct user_id *u, const void *priv, size_t len)
+{
+	struct cm_event *ev =
+		event_new(u, (enum rdma_cm_event_type)CM_EVENT_CONNECT_RESPONSE, 0);
+	const struct user_conn *c = &u->conn;
+
+	if (!ev)
+		return;
+	cm_event_private(ev, priv, len, CM_PRIV_REP);
+	ev->pub.param.conn.responder_resources = c->responder_resources;
+	ev->pub.param.conn.initiator_depth = c->initiator_depth;
+	ev->pub.param.conn.flow_control = c->peer_flow_control;
+	ev->pub.param.conn.rnr_retry_count = c->rnr_retry;
+	ev->pub.param.conn.srq = c->peer_srq;
+	ev->pub.param.conn.qp_num = c->remote_qpn;
+	ev->ece = c->peer_ece;
+	cm_event_post(ev);
+}
+
+struct cm_event *user_request_event(struct user_id *lis, struct user_id *child)
+{
+	struct cm_event *ev = event_new(lis, RDMA_CM_EVENT_CONNECT_REQUEST, 0);
+	const struct user_conn *c = &child->conn;
+
+	if (!ev)
+		return NULL;
+	cm_event_private(ev, child->nego->priv, child->nego->priv_len, CM_PRIV_REQ);
+	ev->pub.param.conn.responder_resources = c->responder_resources;
+	ev->pub.param.conn.initiator_depth = c->initiator_depth;
+	ev->pub.param.conn.flow_control = c->peer_flow_control;
+	ev->pub.param.conn.retry_count = c->retry;
+	ev->pub.param.conn.rnr_retry_count = c->rnr_retry;
+	ev->pub.param.conn.srq = c->peer_srq;
+	ev->pub.param.conn.qp_num = c->remote_qpn;
+	ev->ece = c->peer_ece;
+	ev->be_child = child;
+	return ev;
+}
+
+int user_event_get(struct cm_channel *ch, struct cm_event **ev)
+{
+	int ret = cm_event_dequeue(ch, ev);
+
+	if (!ret && (*ev)->be_child)
+		user_listener_taken((*ev)->be_child);
+	return ret;
+}
+
+static void drop(struct cm_event *ev)
+{
+	if (ev->be_child)
+		user_kill(ev->be_child);
+}
+
+void user_event_purge(struct cm_id *id)
+{
+	cm_event_purge(id, drop);
+}

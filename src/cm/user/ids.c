@@ -1,0 +1,141 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Life of the backend's ids: references, the table of all, timers, the end. */
+#include "base/log.h"
+#include "cm/user/user.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <time.h>
+
+static struct {
+	struct lock lock; /* leaf */
+	struct list head GUARDED_BY(lock);
+	unsigned count GUARDED_BY(lock);
+} all = { .lock = LOCK_INIT, .head = LIST_INIT(all.head) };
+
+uint64_t user_now(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return (uint64_t)ts.tv_sec * SEC + (uint64_t)ts.tv_nsec;
+}
+
+static uint32_t random_psn(void)
+{
+	uint32_t v;
+
+	if (getrandom(&v, sizeof(v), GRND_NONBLOCK) != sizeof(v))
+		v = (uint32_t)user_now();
+	return v & 0xffffff;
+}
+
+struct user_id *user_new(enum rdma_port_space ps, enum ibv_qp_type qp_type)
+{
+	struct user_id *u = calloc(1, sizeof(*u));
+
+	if (!u)
+		return NULL;
+	lock_init(&u->lock);
+	atomic_init(&u->refs, 1);
+	u->state = US_IDLE;
+	u->ps = ps;
+	u->qp_type = qp_type;
+	u->afonly = -1;
+	u->life_time = USER_LIFE_TIME;
+	u->fd = u->port.name_fd = u->port.tcp_fd = -1;
+	u->conn.local_psn = random_psn();
+	u->work.run = user_resolve_work;
+	u->timer.fire = user_timer_fire;
+	list_init(&u->child_link);
+
+	lock_get(&all.lock);
+	list_add_tail(&all.head, &u->all_link);
+	all.count++;
+	lock_put(&all.lock);
+	return u;
+}
+
+void user_get(struct user_id *u)
+{
+	atomic_fetch_add_explicit(&u->refs, 1, memory_order_relaxed);
+}
+
+void user_put(struct user_id *u)
+{
+	struct user_id *listener = u->listener;
+
+	/* Release: this thread's writes are before the free; acquire: the
+	 * thread that frees sees everybody's. */
+	if (atomic_fetch_sub_explicit(&u->refs, 1, memory_order_acq_rel) != 1)
+		return;
+	lock_fini(&u->lock);
+	free(u->nego);
+	free(u->lis);
+	free(u);
+	if (listener)
+		user_put(listener);
+}
+
+int user_all(struct user_id ***out)
+{
+	struct user_id **v, *u;
+	unsigned n = 0;
+
+	lock_get(&all.lock);
+	v = calloc(all.count + 1, sizeof(*v));
+	if (v)
+		list_for_each(u, &all.head, all_link) {
+			user_get(u);
+			v[n++] = u;
+		}
+	lock_put(&all.lock);
+	*out = v;
+	return v ? (int)n : -ENOMEM;
+}
+
+void user_timer_set(struct user_id *u, uint64_t ms)
+{
+	u->deadline = user_now() + ms * MSEC;
+	if (cm_dev->loop_timer_set(&u->timer, u->deadline))
+		user_get(u);
+}
+
+void user_timer_stop(struct user_id *u)
+{
+	u->deadline = UINT64_MAX;
+	if (cm_dev->loop_timer_stop(&u->timer))
+		user_put(u);
+}
+
+void user_kill(struct user_id *u)
+{
+	struct user_port port;
+
+	lock_get(&u->lock);
+	user_say_goodbye(u);
+	user_step(u, ST_DESTROY);
+	u->dead = true;
+	u->cm = NULL;
+	user_unexpect(u);
+	user_stream_release(u);
+	if (!u->lingering) {
+		user_fd_close(u);
+		user_timer_stop(u);
+	}
+	port = u->port;
+	u->port.name_fd = u->port.tcp_fd = -1;
+	lock_put(&u->lock);
+
+	/* Listener first: who sees the name free finds the TCP port free. */
+	if (u->lis)
+		user_listener_stop(u);
+	port_drop(&port);
+
+	lock_get(&all.lock);
+	list_del(&u->all_link);
+	all.count--;
+	lock_put(&all.lock);
+	user_put(u);
+}

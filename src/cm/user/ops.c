@@ -1,0 +1,147 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* The user backend's table, and the members too small for a file of their own. */
+#include "base/log.h"
+#include "cm/user/user.h"
+
+static int user_init(void)
+{
+	if (!cm_dev)
+		return -ENODEV;
+	return user_hook_init();
+}
+
+static int channel_open(struct cm_channel *ch)
+{
+	int ret = evq_init(&ch->q);
+
+	if (!ret)
+		ch->pub.fd = ch->q.fd;
+	return ret;
+}
+
+static void channel_close(struct cm_channel *ch)
+{
+	evq_fini(&ch->q);
+}
+
+static int id_create(struct cm_id *id)
+{
+	struct user_id *u;
+
+	if (cm_generation)
+		return log_refuse(ENODEV, "an id in a forked child: the device stayed with "
+				  "the parent");
+	u = user_new(id->pub.ps, id->pub.qp_type);
+	if (!u)
+		return -ENOMEM;
+	u->cm = id;
+	id->be_id = u;
+	return 0;
+}
+
+static int id_destroy(struct cm_id *id, uint32_t *delivered)
+{
+	struct user_id *u = to_user(id);
+
+	id->be_id = NULL;
+	user_kill(u);
+	user_event_purge(id);
+	*delivered = cm_event_delivered(id);
+	return 0;
+}
+
+static int id_migrate(struct cm_id *id, struct cm_channel *to, uint32_t *delivered)
+{
+	cm_event_move(id, to);
+	*delivered = cm_event_delivered(id);
+	return 0;
+}
+
+static void child_drop(void *be_child)
+{
+	user_kill(be_child);
+}
+
+static int join(struct cm_id *id, struct cm_mcast *mc)
+{
+	(void)id;
+	(void)mc;
+	return log_refuse(EOPNOTSUPP, "multicast comes later");
+}
+
+static int leave(struct cm_id *id, struct cm_mcast *mc, uint32_t *delivered)
+{
+	(void)id;
+	(void)mc;
+	*delivered = 0;
+	return -EOPNOTSUPP;
+}
+
+static int write_event(struct cm_id *id, enum rdma_cm_event_type type, int status,
+		       uint64_t arg)
+{
+	struct user_id *u = to_user(id);
+	struct cm_event *ev;
+	bool dead;
+
+	if (!u)
+		return -EINVAL; /* destroyed */
+	ev = cm_event_new(id, type, status);
+	if (!ev)
+		return -ENOMEM;
+	ev->pub.param.arg = arg;
+	lock_get(&u->lock);
+	dead = u->dead;
+	if (!dead)
+		cm_event_post(ev);
+	lock_put(&u->lock);
+	if (dead)
+		cm_event_free(ev);
+	return dead ? -EINVAL : 0;
+}
+
+static int resolve_service(struct cm_id *id, const char *service)
+{
+	(void)id;
+	return log_refuse(EOPNOTSUPP, "service %s: there is no subnet administration on "
+			  "Ethernet", service);
+}
+
+static void qp_created(struct cm_id *id, struct ibv_qp *qp)
+{
+	(void)id;
+	cm_dev->qp_made_by_cm(qp);
+}
+
+const struct cm_backend cm_backend_user = {
+	.name = "user",
+	.init = user_init,
+	.channel_open = channel_open,
+	.channel_close = channel_close,
+	.event_get = user_event_get,
+	.id_create = id_create,
+	.id_destroy = id_destroy,
+	.id_migrate = id_migrate,
+	.child_drop = child_drop,
+	.bind = user_bind,
+	.resolve_addr = user_resolve_addr,
+	.resolve_route = user_resolve_route,
+	.listen = user_listen,
+	.query_addr = user_query_addr,
+	.query_path = user_query_path,
+	.connect = user_connect,
+	.accept_prepare = user_accept_prepare,
+	.accept = user_accept,
+	.reject = user_reject,
+	.establish = user_establish,
+	.abandon = user_abandon,
+	.disconnect = user_disconnect,
+	.notify = user_notify,
+	.init_qp_attr = user_init_qp_attr,
+	.set_option = user_set_option,
+	.join = join,
+	.leave = leave,
+	.write_event = write_event,
+	.resolve_service = resolve_service,
+	.qp_created = qp_created,
+};

@@ -1,0 +1,460 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "cm/user/port.h"
+
+#include "base/conf.h"
+#include "base/log.h"
+#include "cm/user/dev.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <linux/capability.h>
+#include <netinet/in.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/syscall.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+/* ---- socket addresses -------------------------------------------------------- */
+
+static const struct sockaddr_in *in4(const struct sockaddr *sa)
+{
+	return (const struct sockaddr_in *)(const void *)sa;
+}
+
+static const struct sockaddr_in6 *in6(const struct sockaddr *sa)
+{
+	return (const struct sockaddr_in6 *)(const void *)sa;
+}
+
+socklen_t sa_len(const struct sockaddr *sa)
+{
+	return sa->sa_family == AF_INET	 ? sizeof(struct sockaddr_in) :
+	       sa->sa_family == AF_INET6 ? sizeof(struct sockaddr_in6) :
+					   0;
+}
+
+bool sa_any(const struct sockaddr *sa)
+{
+	if (sa->sa_family == AF_INET)
+		return in4(sa)->sin_addr.s_addr == htonl(INADDR_ANY);
+	return IN6_IS_ADDR_UNSPECIFIED(&in6(sa)->sin6_addr);
+}
+
+bool sa_loopback(const struct sockaddr *sa)
+{
+	if (sa->sa_family == AF_INET)
+		return ntohl(in4(sa)->sin_addr.s_addr) >> 24 == 127;
+	return IN6_IS_ADDR_LOOPBACK(&in6(sa)->sin6_addr);
+}
+
+uint16_t sa_port(const struct sockaddr *sa)
+{
+	return ntohs(sa->sa_family == AF_INET ? in4(sa)->sin_port : in6(sa)->sin6_port);
+}
+
+void sa_set_port(struct sockaddr *sa, uint16_t port)
+{
+	if (sa->sa_family == AF_INET)
+		((struct sockaddr_in *)(void *)sa)->sin_port = htons(port);
+	else
+		((struct sockaddr_in6 *)(void *)sa)->sin6_port = htons(port);
+}
+
+const char *sa_str(const struct sockaddr *sa, char buf[PORT_ADDR_STR])
+{
+	char text[INET6_ADDRSTRLEN] = "?";
+
+	if (sa->sa_family == AF_INET) {
+		inet_ntop(AF_INET, &in4(sa)->sin_addr, text, sizeof(text));
+		snprintf(buf, PORT_ADDR_STR, "%s:%u", text, sa_port(sa));
+	} else if (sa->sa_family == AF_INET6) {
+		inet_ntop(AF_INET6, &in6(sa)->sin6_addr, text, sizeof(text));
+		snprintf(buf, PORT_ADDR_STR, "[%s]:%u", text, sa_port(sa));
+	} else {
+		snprintf(buf, PORT_ADDR_STR, "(family %d)", sa->sa_family);
+	}
+	return buf;
+}
+
+/* ---- rules -------------------------------------------------------------------- */
+
+int port_to_tcp(uint16_t port, bool identity)
+{
+	if (identity)
+		return port;
+	if (port >= PORT_LIMIT)
+		return -EADDRNOTAVAIL;
+	return PORT_BASE + (port + PORT_SHIFT) % PORT_LIMIT;
+}
+
+int port_conflict(const struct port_claim *a, const struct port_claim *b)
+{
+	if (a->reuse && b->reuse)
+		return 0;
+	if (a->ipv6 != b->ipv6 && a->afonly && b->afonly)
+		return 0;
+	if (a->any || b->any)
+		return -EADDRNOTAVAIL;
+	return a->ipv6 == b->ipv6 && !memcmp(a->addr, b->addr, 16) ? -EADDRINUSE : 0;
+}
+
+static void claim_of(const struct sockaddr *sa, bool afonly, bool reuse,
+		     struct port_claim *c)
+{
+	*c = (struct port_claim){
+		.ipv6 = sa->sa_family == AF_INET6,
+		.any = sa_any(sa) || sa_loopback(sa),
+		.afonly = afonly || sa->sa_family == AF_INET || !sa_any(sa),
+		.reuse = reuse,
+	};
+	if (c->ipv6) {
+		memcpy(c->addr, &in6(sa)->sin6_addr, 16);
+	} else {
+		c->addr[10] = c->addr[11] = 0xff;
+		memcpy(c->addr + 12, &in4(sa)->sin_addr, 4);
+	}
+}
+
+/* "<addr>/<port>[/r…]" */
+bool port_parse(const char *text, struct port_claim *c, unsigned *port)
+{
+	char addr[INET6_ADDRSTRLEN + 16];
+	const char *slash = strchr(text, '/');
+	size_t len = slash ? (size_t)(slash - text) : 0;
+	union {
+		struct sockaddr sa;
+		struct sockaddr_in in;
+		struct sockaddr_in6 in6;
+	} a = { .in6 = { .sin6_family = AF_INET6 } };
+	bool only;
+	char *end, *scope;
+
+	if (!len || len >= sizeof(addr))
+		return false;
+	memcpy(addr, text, len);
+	addr[len] = 0;
+	only = addr[len - 1] == '!';
+	if (only)
+		addr[len - 1] = 0;
+	scope = strchr(addr, '%');
+	if (scope)
+		*scope = 0;
+	if (inet_pton(AF_INET6, addr, &a.in6.sin6_addr) != 1) {
+		a.in = (struct sockaddr_in){ .sin_family = AF_INET };
+		if (inet_pton(AF_INET, addr, &a.in.sin_addr) != 1)
+			return false;
+	}
+	*port = (unsigned)strtoul(slash + 1, &end, 10);
+	if (end == slash + 1 || (*end && *end != '/'))
+		return false;
+	claim_of(&a.sa, only, !strncmp(end, "/r", 2), c);
+	return true;
+}
+
+/* ---- names -------------------------------------------------------------------- */
+
+static unsigned name_ps(enum rdma_port_space ps)
+{
+	return ps == RDMA_PS_IB ? RDMA_PS_TCP : ps;
+}
+
+static int name_prefix(enum rdma_port_space ps, char *buf, size_t cap)
+{
+	return snprintf(buf, cap, "anyrdma/1/%x/", name_ps(ps));
+}
+
+static void name_make(enum rdma_port_space ps, const struct sockaddr *sa, bool afonly,
+		      uint16_t port, char name[PORT_NAME_MAX + 1])
+{
+	int n = name_prefix(ps, name, PORT_NAME_MAX + 1);
+	char text[INET6_ADDRSTRLEN + 16] = "";
+
+	if (sa->sa_family == AF_INET) {
+		inet_ntop(AF_INET, &in4(sa)->sin_addr, text, sizeof(text));
+	} else {
+		inet_ntop(AF_INET6, &in6(sa)->sin6_addr, text, sizeof(text));
+		if (afonly && sa_any(sa))
+			strcat(text, "!");
+		if (IN6_IS_ADDR_LINKLOCAL(&in6(sa)->sin6_addr))
+			sprintf(text + strlen(text), "%%%u", in6(sa)->sin6_scope_id);
+	}
+	snprintf(name + n, PORT_NAME_MAX + 1 - (size_t)n, "%s/%u", text, port);
+}
+
+/* A socket that holds the name, or -errno. */
+static int name_take(const char *name)
+{
+	struct sockaddr_un un = { .sun_family = AF_UNIX };
+	size_t len = strlen(name);
+	int fd, err;
+
+	fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	if (fd < 0)
+		return -errno;
+	memcpy(un.sun_path + 1, name, len);
+	if (bind(fd, (struct sockaddr *)&un,
+		 (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + len))) {
+		err = -errno;
+		close(fd);
+		return err;
+	}
+	return cm_dev->fd_take(fd);
+}
+
+/* Calls see(text after the prefix, full name) for each name of this ps in the
+ * namespace until it answers non-zero; that answer, or 0. Without /proc nothing
+ * is seen and only equal names exclude each other. */
+static int names_scan(enum rdma_port_space ps,
+		      int (*see)(const char *rest, const char *name, void *arg), void *arg)
+{
+	char prefix[32], *line = NULL, *at;
+	FILE *f = fopen("/proc/self/net/unix", "re");
+	size_t cap = 0;
+	int ret = 0, n;
+
+	if (!f)
+		return 0;
+	prefix[0] = '@';
+	n = 1 + name_prefix(ps, prefix + 1, sizeof(prefix) - 1);
+	while (!ret && getline(&line, &cap, f) > 0) {
+		at = strstr(line, prefix);
+		if (!at)
+			continue;
+		at[strcspn(at, "\n")] = 0;
+		ret = see(at + n, at + 1, arg);
+	}
+	free(line);
+	fclose(f);
+	return ret;
+}
+
+struct conflict_arg {
+	const struct port_claim *mine;
+	unsigned port;
+	const char *own;  /* name to pass over */
+	char other[PORT_NAME_MAX + 1];
+};
+
+static int see_conflict(const char *rest, const char *name, void *arg)
+{
+	struct conflict_arg *a = arg;
+	struct port_claim c;
+	unsigned port;
+	int ret;
+
+	if (!port_parse(rest, &c, &port) || port != a->port || !strcmp(name, a->own))
+		return 0;
+	ret = port_conflict(a->mine, &c);
+	if (ret)
+		snprintf(a->other, sizeof(a->other), "%s", name);
+	return ret;
+}
+
+static int see_owner(const char *rest, const char *name, void *arg)
+{
+	struct conflict_arg *a = arg;
+	struct port_claim c;
+	unsigned port;
+
+	(void)name;
+	return port_parse(rest, &c, &port) && port == a->port &&
+	       port_conflict(a->mine, &c);
+}
+
+bool port_owned(enum rdma_port_space ps, const struct sockaddr *sa, uint16_t port)
+{
+	struct port_claim c;
+	struct conflict_arg a = { .mine = &c, .port = port };
+
+	claim_of(sa, false, false, &c);
+	return names_scan(ps, see_owner, &a);
+}
+
+/* ---- privileges ----------------------------------------------------------------- */
+
+static unsigned unprivileged_start(void)
+{
+	FILE *f = fopen("/proc/sys/net/ipv4/ip_unprivileged_port_start", "re");
+	unsigned start = 1024;
+
+	if (!f)
+		return start;
+	if (fscanf(f, "%u", &start) != 1)
+		start = 1024;
+	fclose(f);
+	return start;
+}
+
+static bool may_bind_service(void)
+{
+	struct __user_cap_header_struct h = { _LINUX_CAPABILITY_VERSION_3, 0 };
+	struct __user_cap_data_struct d[2] = { { 0, 0, 0 }, { 0, 0, 0 } };
+
+	if (syscall(SYS_capget, &h, d))
+		return false;
+	return d[0].effective & 1u << CAP_NET_BIND_SERVICE;
+}
+
+/* ---- taking --------------------------------------------------------------------- */
+
+int port_tcp_bound(const struct sockaddr *sa, bool afonly, uint16_t port)
+{
+	int tcp = port_to_tcp(port, conf_get()->ports_identity), one = 1, only, fd, err;
+	struct sockaddr_storage ss = { 0 };
+
+	if (tcp < 0)
+		return tcp;
+	memcpy(&ss, sa, sa_len(sa));
+	sa_set_port((struct sockaddr *)&ss, (uint16_t)tcp);
+	fd = socket(sa->sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	if (fd < 0)
+		return -errno;
+	/* Ownership is decided by the name; connections of an earlier owner in
+	 * TIME_WAIT must not stand in the way. */
+	setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
+	only = afonly || !sa_any(sa);
+	if (sa->sa_family == AF_INET6)
+		setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &only, sizeof(only));
+	if (bind(fd, (struct sockaddr *)&ss, sa_len(sa))) {
+		err = -errno;
+		close(fd);
+		return err;
+	}
+	return cm_dev->fd_take(fd);
+}
+
+/* Takes this very port: the name, then the rules. */
+static int take_exactly(enum rdma_port_space ps, const struct sockaddr *sa, bool afonly,
+			bool reuse, uint16_t num, struct user_port *p)
+{
+	static atomic_uint serial;
+	struct port_claim mine;
+	struct conflict_arg a = { .mine = &mine, .port = num, .own = p->name };
+	size_t len;
+	int fd, ret;
+
+	claim_of(sa, afonly, reuse, &mine);
+	name_make(ps, sa, afonly, num, p->name);
+	len = strlen(p->name);
+	if (reuse)
+		snprintf(p->name + len, sizeof(p->name) - len, "/r%d.%u", getpid(),
+			 atomic_fetch_add(&serial, 1));
+	fd = name_take(p->name);
+	if (fd == -EADDRINUSE) {
+		log_info("RDMA port %u: the name %s is taken", num, p->name);
+		return mine.any ? -EADDRNOTAVAIL : -EADDRINUSE;
+	}
+	if (fd < 0)
+		return log_refuse(-fd, "RDMA port %u: no unix socket for its name: %s", num,
+				  strerror(-fd));
+	ret = names_scan(ps, see_conflict, &a);
+	if (ret) {
+		log_info("RDMA port %u is refused: %s is in its way", num, a.other);
+		cm_dev->fd_close(fd);
+		return ret;
+	}
+	p->name_fd = fd;
+	p->tcp_fd = -1;
+	p->num = num;
+	return 0;
+}
+
+static uint32_t random_u32(void)
+{
+	uint32_t v;
+
+	if (getrandom(&v, sizeof(v), GRND_NONBLOCK) != sizeof(v))
+		v = (uint32_t)(getpid() * 2654435761u) ^ (uint32_t)(uintptr_t)&v;
+	return v;
+}
+
+/* Ports whose TCP port lies above the usual ephemeral range (61000..65535) are
+ * tried first, then the whole range that a kernel would choose from. */
+static uint16_t choose(unsigned attempt)
+{
+	if (attempt < 64 && !conf_get()->ports_identity)
+		return (uint16_t)(49969 + random_u32() % (54505 - 49969));
+	return (uint16_t)(32768 + random_u32() % (61000 - 32768));
+}
+
+uint16_t port_number(void)
+{
+	static _Atomic uint32_t last;
+	uint32_t none = 0;
+
+	if (!atomic_load(&last))
+		atomic_compare_exchange_strong(&last, &none, random_u32() | 1);
+	return (uint16_t)(32768 + atomic_fetch_add(&last, 1) % (61000 - 32768));
+}
+
+int port_take(enum rdma_port_space ps, const struct sockaddr *sa, bool afonly,
+	      bool reuse, struct user_port *p)
+{
+	uint16_t num = sa_port(sa);
+	unsigned attempt;
+	int ret = -EADDRNOTAVAIL, fd;
+
+	if (num) {
+		if (num < unprivileged_start() && !may_bind_service())
+			return log_refuse(EACCES, "RDMA port %u needs CAP_NET_BIND_SERVICE",
+					  num);
+		if (port_to_tcp(num, conf_get()->ports_identity) < 0)
+			return log_refuse(EADDRNOTAVAIL,
+					  "RDMA port %u: ports from %u up have no TCP port",
+					  num, PORT_LIMIT);
+		return take_exactly(ps, sa, afonly, reuse, num, p);
+	}
+	for (attempt = 0; attempt < 512; attempt++) {
+		num = choose(attempt);
+		ret = take_exactly(ps, sa, afonly, reuse, num, p);
+		if (ret && ret != -EADDRINUSE && ret != -EADDRNOTAVAIL)
+			return ret;
+		if (ret)
+			continue;
+		fd = port_tcp_bound(sa, afonly, num);
+		if (fd >= 0) {
+			p->tcp_fd = fd;
+			return 0;
+		}
+		port_drop(p);
+		if (fd != -EADDRINUSE && fd != -EACCES)
+			return log_refuse(-fd, "no TCP socket for a chosen RDMA port: %s",
+					  strerror(-fd));
+	}
+	return log_refuse(EADDRNOTAVAIL, "no RDMA port was free in %u attempts", attempt);
+}
+
+int port_unique(enum rdma_port_space ps, const struct sockaddr *sa, bool afonly,
+		struct user_port *p)
+{
+	struct port_claim mine;
+	struct conflict_arg a = { .mine = &mine, .port = p->num, .own = p->name };
+	int ret;
+
+	claim_of(sa, afonly, false, &mine);
+	ret = names_scan(ps, see_conflict, &a);
+	if (ret)
+		log_info("listening on RDMA port %u is refused: %s has it too", p->num,
+			 a.other);
+	return ret;
+}
+
+void port_drop_tcp(struct user_port *p)
+{
+	if (p->tcp_fd >= 0)
+		cm_dev->fd_close(p->tcp_fd);
+	p->tcp_fd = -1;
+}
+
+void port_drop(struct user_port *p)
+{
+	port_drop_tcp(p);
+	if (p->name_fd >= 0)
+		cm_dev->fd_close(p->name_fd);
+	p->name_fd = -1;
+}

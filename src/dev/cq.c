@@ -1,0 +1,283 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Completion queues: a ring under one lock, filled by the loop thread and by
+ * pollers of any thread at once. */
+#include "base/log.h"
+#include "dev/poll.h"
+#include "dev/verbs.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+static atomic_int count;
+
+static uint32_t pow2_above(uint32_t n)
+{
+	uint32_t p = 1;
+
+	while (p < n)
+		p <<= 1;
+	return p;
+}
+
+static void channel_ref(struct ibv_comp_channel *ch, int by)
+{
+	struct dev_channel *c = container_of(ch, struct dev_channel, ch);
+
+	lock_get(&c->q.lock);
+	c->ch.refcnt += by;
+	lock_put(&c->q.lock);
+}
+
+static int create_check(struct dev_ctx *ctx, int cqe, struct dev_channel *ch, int vector)
+{
+	if (cqe < 1 || cqe > DEV_MAX_CQE)
+		return log_refuse(EINVAL,
+				  "ibv_create_cq: %d entries, 1 to %d are allowed", cqe,
+				  DEV_MAX_CQE);
+	if (vector < 0 || vector >= ctx->v.context.num_comp_vectors)
+		return log_refuse(EINVAL, "ibv_create_cq: completion vector %d of %d",
+				  vector, ctx->v.context.num_comp_vectors);
+	if (ch && ch->ch.context != &ctx->v.context)
+		return log_refuse(EINVAL,
+				  "ibv_create_cq: the channel is another context's");
+	if (atomic_load(&count) >= DEV_MAX_CQ)
+		return log_refuse(ENOMEM,
+				  "ibv_create_cq: %d CQs exist, no more are allowed",
+				  DEV_MAX_CQ);
+	return 0;
+}
+
+int cq_create(struct dev_ctx *ctx, int cqe, void *context, struct dev_channel *ch,
+	      int vector, struct dev_cq **out)
+{
+	static atomic_uint handle;
+	struct dev_cq *cq;
+	int ret = create_check(ctx, cqe, ch, vector);
+
+	if (ret)
+		return ret;
+	cq = calloc(1, sizeof(*cq));
+	if (!cq)
+		return -ENOMEM;
+	cq->mask = pow2_above((uint32_t)cqe) - 1;
+	cq->limit = (uint32_t)cqe;
+	cq->ring = calloc(cq->mask + 1, sizeof(*cq->ring));
+	ret = cq->ring ? poll_cq_init(cq) : -ENOMEM;
+	if (ret) {
+		free(cq->ring);
+		free(cq);
+		return ret;
+	}
+	cq->cq.context = &ctx->v.context;
+	cq->cq.channel = ch ? &ch->ch : NULL;
+	cq->cq.cq_context = context;
+	cq->cq.handle = atomic_fetch_add(&handle, 1);
+	cq->cq.cqe = cqe;
+	pthread_mutex_init(&cq->cq.mutex, NULL);
+	pthread_cond_init(&cq->cq.cond, NULL);
+	pthread_mutex_init(&cq->ex_lock, NULL);
+	lock_init(&cq->lock);
+	list_init(&cq->ev_link);
+	if (ch)
+		channel_ref(&ch->ch, 1);
+	ctx_get(ctx);
+	atomic_fetch_add(&count, 1);
+	*out = cq;
+	return 0;
+}
+
+int cq_destroy(struct dev_cq *cq)
+{
+	int refs = atomic_load(&cq->refs);
+
+	if (refs)
+		return log_refuse(EBUSY,
+				  "ibv_destroy_cq: %d queues still complete on CQ %u",
+				  refs, cq->cq.handle);
+	poll_cq_fini(cq);
+	channel_drain(cq);
+	async_drain_cq(cq);
+	if (cq->cq.channel)
+		channel_ref(cq->cq.channel, -1);
+	ctx_put(to_ctx(cq->cq.context));
+	atomic_fetch_sub(&count, 1);
+	pthread_mutex_destroy(&cq->cq.mutex);
+	pthread_cond_destroy(&cq->cq.cond);
+	pthread_mutex_destroy(&cq->ex_lock);
+	lock_fini(&cq->lock);
+	free(cq->ring);
+	free(cq);
+	return 0;
+}
+
+int cq_resize(struct dev_cq *cq, int cqe)
+{
+	uint32_t mask, n, tail;
+	struct cqe *ring;
+
+	if (cqe < 1 || cqe > DEV_MAX_CQE)
+		return log_refuse(EINVAL,
+				  "ibv_resize_cq: %d entries, 1 to %d are allowed", cqe,
+				  DEV_MAX_CQE);
+	mask = pow2_above((uint32_t)cqe) - 1;
+	ring = calloc(mask + 1, sizeof(*ring));
+	if (!ring)
+		return -ENOMEM;
+	lock_get(&cq->lock);
+	tail = atomic_load_explicit(&cq->tail, memory_order_relaxed);
+	n = tail - cq->head;
+	if (n > (uint32_t)cqe) {
+		lock_put(&cq->lock);
+		free(ring);
+		return log_refuse(EINVAL,
+				  "ibv_resize_cq: %u completions do not fit into %d", n,
+				  cqe);
+	}
+	for (uint32_t i = cq->head; i != tail; i++)
+		ring[i & mask] = cq->ring[i & cq->mask];
+	free(cq->ring);
+	cq->ring = ring;
+	cq->mask = mask;
+	cq->limit = (uint32_t)cqe;
+	cq->cq.cqe = cqe;
+	lock_put(&cq->lock);
+	return 0;
+}
+
+/* ---- filling --------------------------------------------------------------- */
+
+static void fire_if_armed_locked(struct dev_cq *cq, bool solicited)
+{
+	if (cq->armed == CQ_ARMED_ANY || (cq->armed == CQ_ARMED_SOLICITED && solicited)) {
+		cq->armed = CQ_IDLE;
+		channel_fire(cq);
+	}
+}
+
+int cq_push(struct dev_cq *cq, const struct cqe *e, bool solicited)
+{
+	uint32_t tail;
+	bool first = false, full;
+
+	lock_get(&cq->lock);
+	tail = atomic_load_explicit(&cq->tail, memory_order_relaxed);
+	full = cq->overrun || tail - cq->head >= cq->limit;
+	if (full) {
+		first = !cq->overrun;
+		cq->overrun = true;
+	} else {
+		cq->ring[tail & cq->mask] = *e;
+		/* Pairs with the acquire in cq_looks_empty(). */
+		atomic_store_explicit(&cq->tail, tail + 1, memory_order_release);
+		fire_if_armed_locked(cq, solicited || e->wc.status != IBV_WC_SUCCESS);
+	}
+	lock_put(&cq->lock);
+	if (!full)
+		return 0;
+	if (first) {
+		log_info("CQ %u overruns: %u completions wait to be polled",
+			 cq->cq.handle, cq->limit);
+		async_cq(cq, IBV_EVENT_CQ_ERR);
+	}
+	if (e->qp && e->qp->qp.state != IBV_QPS_ERR)
+		async_qp(e->qp, IBV_EVENT_QP_FATAL);
+	return -EOVERFLOW;
+}
+
+/* ---- emptying -------------------------------------------------------------- */
+
+/* The QP and the SRQ are alive: both take their completions out of the CQ, under
+ * its lock, before they go. */
+static void give_back_locked(const struct cqe *e)
+{
+	switch (e->frees) {
+	case CQE_FREES_SQ:
+		atomic_store_explicit(&e->qp->sq.free, e->sq_upto, memory_order_release);
+		break;
+	case CQE_FREES_RQ:
+		atomic_fetch_sub_explicit(&e->qp->rq.outstanding, 1,
+					  memory_order_release);
+		break;
+	case CQE_FREES_SRQ:
+		atomic_fetch_sub_explicit(&e->srq->rq.outstanding, 1,
+					  memory_order_release);
+		break;
+	case CQE_FREES_NONE:
+		break;
+	}
+}
+
+static int take(struct dev_cq *cq, int n, struct ibv_wc *wc)
+{
+	uint32_t tail;
+	int got = 0;
+
+	if (cq_looks_empty(cq))
+		return 0;
+	lock_get(&cq->lock);
+	tail = atomic_load_explicit(&cq->tail, memory_order_relaxed);
+	while (got < n && cq->head != tail) {
+		const struct cqe *e = &cq->ring[cq->head & cq->mask];
+
+		wc[got++] = e->wc;
+		give_back_locked(e);
+		cq->head++;
+	}
+	atomic_store_explicit(&cq->head_seen, cq->head, memory_order_relaxed);
+	lock_put(&cq->lock);
+	return got;
+}
+
+int cq_poll(struct dev_cq *cq, int n, struct ibv_wc *wc)
+{
+	int got;
+
+	if (n <= 0)
+		return 0;
+	got = take(cq, n, wc);
+	if (got)
+		return got;
+	poll_run(cq);
+	return take(cq, n, wc);
+}
+
+void cq_forget_qp(struct dev_cq *cq, struct dev_qp *qp)
+{
+	uint32_t tail, to;
+
+	lock_get(&cq->lock);
+	tail = atomic_load_explicit(&cq->tail, memory_order_relaxed);
+	to = cq->head;
+	for (uint32_t i = cq->head; i != tail; i++) {
+		struct cqe *e = &cq->ring[i & cq->mask];
+
+		if (e->qp == qp)
+			give_back_locked(e);
+		else
+			cq->ring[to++ & cq->mask] = *e;
+	}
+	atomic_store_explicit(&cq->tail, to, memory_order_release);
+	lock_put(&cq->lock);
+}
+
+/* ---- events ---------------------------------------------------------------- */
+
+int cq_req_notify(struct dev_cq *cq, bool solicited_only)
+{
+	lock_get(&cq->lock);
+	if (!solicited_only)
+		cq->armed = CQ_ARMED_ANY;
+	else if (cq->armed == CQ_IDLE)
+		cq->armed = CQ_ARMED_SOLICITED;
+	lock_put(&cq->lock);
+	poll_arm(cq);
+	return 0;
+}
+
+void cq_ack_events(struct dev_cq *cq, unsigned n)
+{
+	pthread_mutex_lock(&cq->cq.mutex);
+	cq->cq.comp_events_completed += n;
+	pthread_cond_broadcast(&cq->cq.cond);
+	pthread_mutex_unlock(&cq->cq.mutex);
+}

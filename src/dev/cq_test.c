@@ -1,0 +1,271 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "tests/t.h"
+
+#include "dev/fake_transport.h"
+
+#include <poll.h>
+#include <sched.h>
+
+static bool readable(int fd)
+{
+	struct pollfd p = { fd, POLLIN, 0 };
+
+	return poll(&p, 1, 0) == 1;
+}
+
+static int push(struct rig *r, struct ibv_cq *cq, uint64_t id, bool solicited,
+		enum ibv_wc_status status)
+{
+	struct dev_qp *qp = to_qp(r->qp);
+	struct cqe e = { .wc = { .wr_id = id, .status = status }, .qp = qp };
+	int ret;
+
+	lock_get(&qp->lock);
+	ret = cq_push(to_cq(cq), &e, solicited);
+	lock_put(&qp->lock);
+	return ret;
+}
+
+static int ok_push(struct rig *r, uint64_t id)
+{
+	return push(r, r->scq, id, false, IBV_WC_SUCCESS);
+}
+
+static int64_t poll_one(struct ibv_cq *cq)
+{
+	struct ibv_wc wc;
+
+	return ibv_poll_cq(cq, 1, &wc) == 1 ? (int64_t)wc.wr_id : -1;
+}
+
+static void order_over_the_edge_of_the_ring(void)
+{
+	struct ibv_wc wc[8];
+	uint64_t in = 0, out = 0;
+	struct rig r;
+
+	REQUIRE(rig_up(&r, (struct rig_opt){ .cqe = 5 }));
+	CHECK_EQ(r.scq->cqe, 5);
+	for (int round = 0; round < 20; round++) {
+		int n;
+
+		for (int i = 0; i < 5; i++)
+			CHECK_EQ(ok_push(&r, in++), 0);
+		n = ibv_poll_cq(r.scq, 3, wc);
+		CHECK_EQ(n, 3);
+		n += ibv_poll_cq(r.scq, 8, wc + 3);
+		CHECK_EQ(n, 5);
+		for (int i = 0; i < n; i++)
+			CHECK_EQ(wc[i].wr_id, out++);
+	}
+	CHECK_EQ(ibv_poll_cq(r.scq, 1, wc), 0);
+	rig_down(&r);
+}
+
+/* 0: nothing, 1: one event, fetched and acknowledged. */
+static int take_event(struct rig *r, struct ibv_cq *want)
+{
+	struct ibv_cq *cq;
+	void *context;
+
+	if (!readable(r->ch->fd))
+		return 0;
+	if (ibv_get_cq_event(r->ch, &cq, &context))
+		return -1;
+	CHECK(cq == want);
+	ibv_ack_cq_events(cq, 1);
+	return 1;
+}
+
+static void arming(void)
+{
+	struct rig r;
+
+	REQUIRE(rig_up(&r, (struct rig_opt){ 0 }));
+	ok_push(&r, 1);
+	CHECK_EQ(take_event(&r, r.scq), 0);
+	CHECK_EQ(ibv_req_notify_cq(r.scq, 0), 0);
+	CHECK_EQ(take_event(&r, r.scq), 0); /* not for what was there */
+	ok_push(&r, 2);
+	ok_push(&r, 3);
+	CHECK_EQ(take_event(&r, r.scq), 1);
+	CHECK_EQ(take_event(&r, r.scq), 0); /* one event per arm */
+	/* Armed again before the event was fetched: two events. */
+	ibv_req_notify_cq(r.scq, 0);
+	ok_push(&r, 4);
+	ibv_req_notify_cq(r.scq, 0);
+	ok_push(&r, 5);
+	CHECK_EQ(take_event(&r, r.scq), 1);
+	CHECK_EQ(take_event(&r, r.scq), 1);
+	CHECK_EQ(take_event(&r, r.scq), 0);
+	rig_down(&r);
+}
+
+static void solicited_only(void)
+{
+	struct rig r;
+
+	REQUIRE(rig_up(&r, (struct rig_opt){ 0 }));
+	ibv_req_notify_cq(r.rcq, 1);
+	push(&r, r.rcq, 1, false, IBV_WC_SUCCESS);
+	CHECK_EQ(take_event(&r, r.rcq), 0);
+	push(&r, r.rcq, 2, true, IBV_WC_SUCCESS);
+	CHECK_EQ(take_event(&r, r.rcq), 1);
+	ibv_req_notify_cq(r.rcq, 1);
+	push(&r, r.rcq, 3, false, IBV_WC_WR_FLUSH_ERR); /* errors count as solicited */
+	CHECK_EQ(take_event(&r, r.rcq), 1);
+	/* "any" is not taken back by "solicited". */
+	ibv_req_notify_cq(r.rcq, 0);
+	ibv_req_notify_cq(r.rcq, 1);
+	push(&r, r.rcq, 4, false, IBV_WC_SUCCESS);
+	CHECK_EQ(take_event(&r, r.rcq), 1);
+	rig_down(&r);
+}
+
+static void overrun(void)
+{
+	struct rig r;
+
+	REQUIRE(rig_up(&r, (struct rig_opt){ .cqe = 3 }));
+	for (uint64_t i = 0; i < 3; i++)
+		CHECK_EQ(ok_push(&r, i), 0);
+	CHECK_EQ(ok_push(&r, 3), -EOVERFLOW);
+	CHECK_EQ(ok_push(&r, 4), -EOVERFLOW);
+	CHECK_EQ(rig_event(&r), IBV_EVENT_CQ_ERR);
+	CHECK_EQ(rig_event(&r), IBV_EVENT_QP_FATAL);
+	CHECK_EQ(rig_event(&r), IBV_EVENT_QP_FATAL);
+	CHECK_EQ(rig_event(&r), -1);
+	/* Nothing was overwritten, and the CQ stays broken. */
+	for (int64_t i = 0; i < 3; i++)
+		CHECK_EQ(poll_one(r.scq), i);
+	CHECK_EQ(ok_push(&r, 5), -EOVERFLOW);
+	CHECK_EQ(poll_one(r.scq), -1);
+	rig_down(&r);
+}
+
+static void resize(void)
+{
+	struct rig r;
+
+	REQUIRE(rig_up(&r, (struct rig_opt){ .cqe = 4 }));
+	for (uint64_t i = 0; i < 3; i++)
+		ok_push(&r, i);
+	CHECK_EQ(poll_one(r.scq), 0);
+	ok_push(&r, 3);
+	ok_push(&r, 4);
+	CHECK_EQ(ibv_resize_cq(r.scq, 3), EINVAL);
+	CHECK_EQ(ibv_resize_cq(r.scq, 0), EINVAL);
+	CHECK_EQ(ibv_resize_cq(r.scq, DEV_MAX_CQE + 1), EINVAL);
+	CHECK_EQ(ibv_resize_cq(r.scq, 9), 0);
+	CHECK_EQ(r.scq->cqe, 9);
+	for (uint64_t i = 5; i < 10; i++)
+		CHECK_EQ(ok_push(&r, i), 0);
+	CHECK_EQ(ok_push(&r, 10), -EOVERFLOW);
+	for (int64_t i = 1; i < 10; i++)
+		CHECK_EQ(poll_one(r.scq), i);
+	rig_down(&r);
+}
+
+static void creation(void)
+{
+	struct rig r;
+
+	REQUIRE(rig_up(&r, (struct rig_opt){ 0 }));
+	CHECK(!ibv_create_cq(r.ctx, 0, NULL, NULL, 0) && errno == EINVAL);
+	CHECK(!ibv_create_cq(r.ctx, DEV_MAX_CQE + 1, NULL, NULL, 0) && errno == EINVAL);
+	CHECK(!ibv_create_cq(r.ctx, 1, NULL, NULL, 1) && errno == EINVAL);
+	CHECK(!ibv_create_cq(r.ctx, 1, NULL, NULL, -1) && errno == EINVAL);
+	rig_down(&r);
+}
+
+static struct {
+	atomic_bool fetched, destroying, destroyed;
+} acks;
+
+static void *ack_later(void *arg)
+{
+	struct rig *r = arg;
+	struct ibv_cq *cq;
+	void *context;
+
+	if (ibv_get_cq_event(r->ch, &cq, &context))
+		return NULL;
+	atomic_store(&acks.fetched, true);
+	while (!atomic_load(&acks.destroying))
+		sched_yield();
+	for (int i = 0; i < 1000; i++) {
+		CHECK(!atomic_load(&acks.destroyed));
+		sched_yield();
+	}
+	ibv_ack_cq_events(cq, 1);
+	return cq;
+}
+
+static void destroy_waits_for_acks_and_drops_the_rest(void)
+{
+	pthread_t thread;
+	struct ibv_cq *cq;
+	void *got;
+	struct rig r;
+
+	REQUIRE(rig_up(&r, (struct rig_opt){ 0 }));
+	cq = ibv_create_cq(r.ctx, 4, NULL, r.ch, 0);
+	ibv_req_notify_cq(cq, 0);
+	push(&r, cq, 1, false, IBV_WC_SUCCESS);
+	pthread_create(&thread, NULL, ack_later, &r);
+	while (!atomic_load(&acks.fetched))
+		sched_yield();
+	/* One more, which nobody fetches. */
+	ibv_req_notify_cq(cq, 0);
+	push(&r, cq, 2, false, IBV_WC_SUCCESS);
+	atomic_store(&acks.destroying, true);
+	CHECK_EQ(ibv_destroy_cq(cq), 0);
+	atomic_store(&acks.destroyed, true);
+	pthread_join(thread, &got);
+	CHECK(got == cq);
+	CHECK(!readable(r.ch->fd));
+	rig_down(&r);
+}
+
+static void extended_poll(void)
+{
+	struct ibv_cq_init_attr_ex a = { .cqe = 4, .wc_flags = IBV_WC_STANDARD_FLAGS };
+	struct ibv_poll_cq_attr pa = { 0 };
+	struct ibv_cq_ex *ex;
+	struct rig r;
+
+	REQUIRE(rig_up(&r, (struct rig_opt){ 0 }));
+	a.wc_flags |= IBV_WC_EX_WITH_COMPLETION_TIMESTAMP;
+	CHECK(!ibv_create_cq_ex(r.ctx, &a) && errno == EOPNOTSUPP);
+	a.wc_flags = IBV_WC_STANDARD_FLAGS;
+	ex = ibv_create_cq_ex(r.ctx, &a);
+	REQUIRE(ex);
+	CHECK_EQ(ibv_start_poll(ex, &pa), ENOENT);
+	push(&r, ibv_cq_ex_to_cq(ex), 7, false, IBV_WC_SUCCESS);
+	push(&r, ibv_cq_ex_to_cq(ex), 8, false, IBV_WC_GENERAL_ERR);
+	CHECK_EQ(ibv_start_poll(ex, &pa), 0);
+	CHECK_EQ(ex->wr_id, 7);
+	CHECK_EQ(ex->status, IBV_WC_SUCCESS);
+	CHECK_EQ(ibv_next_poll(ex), 0);
+	CHECK_EQ(ex->wr_id, 8);
+	CHECK_EQ(ex->status, IBV_WC_GENERAL_ERR);
+	CHECK_EQ(ibv_next_poll(ex), ENOENT);
+	ibv_end_poll(ex);
+	CHECK_EQ(ibv_start_poll(ex, &pa), ENOENT);
+	CHECK_EQ(ibv_destroy_cq(ibv_cq_ex_to_cq(ex)), 0);
+	rig_down(&r);
+}
+
+int main(int argc, char **argv)
+{
+	t_init(argc, argv);
+	T_RUN(order_over_the_edge_of_the_ring);
+	T_RUN(arming);
+	T_RUN(solicited_only);
+	T_RUN(overrun);
+	T_RUN(resize);
+	T_RUN(creation);
+	T_RUN(destroy_waits_for_acks_and_drops_the_rest);
+	T_RUN(extended_poll);
+	return t_done();
+}

@@ -1,0 +1,325 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Objects of the user-space device. Each begins with the public verbs struct,
+ * so that a downcast is one static inline. The public struct's layout is the
+ * distribution header's; nothing here is visible to applications.
+ *
+ * Lock order (outer first):
+ *	cq->src_lock > stream lock (transport) > qp->lock > srq->lock > cq->lock
+ *	> evq lock of a completion channel or of the context > loop's own lock.
+ * No lock of this list is held while an application's callback could run (there
+ * are none) or while waiting for another thread, except the bounded waits named
+ * in mr.c. */
+#ifndef ANYRDMA_DEV_DEV_H
+#define ANYRDMA_DEV_DEV_H
+
+#include "base/evq.h"
+#include "base/list.h"
+#include "base/lock.h"
+
+#include <infiniband/verbs.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+struct dev_transport;
+
+/* What the device promises (query_device); checks use the same names. */
+enum {
+	DEV_MAX_QP = 65536,
+	DEV_MAX_QP_WR = 32768,
+	DEV_MAX_SGE = 32,
+	DEV_MAX_CQ = 65536,
+	DEV_MAX_CQE = 4194303,
+	DEV_MAX_MR = 1 << 20,
+	DEV_MAX_PD = 65536,
+	DEV_MAX_SRQ = 65536,
+	DEV_MAX_SRQ_WR = 32768,
+	DEV_MAX_INLINE = 1024,
+	DEV_MAX_RD_ATOM = 16,
+	DEV_MAX_AH = 65536,
+	DEV_GIDS = 256,
+};
+#define DEV_MAX_MSG (1u << 31) /* bytes of one message */
+
+/* ---- context, async events -------------------------------------------- */
+
+struct dev_ctx {
+	struct verbs_context v; /* v.context is what applications hold */
+	struct evq async;	/* its fd is v.context.async_fd; also guards the ack counters */
+	struct list link;	/* all open contexts, device.c */
+	atomic_int refs;	/* one for the opener, one for each object made on it */
+};
+
+static inline struct dev_ctx *to_ctx(struct ibv_context *c)
+{
+	return container_of(c, struct dev_ctx, v.context);
+}
+
+/* ---- protection domain ------------------------------------------------- */
+
+struct dev_pd {
+	struct ibv_pd pd;
+	atomic_int refs; /* MRs, QPs, SRQs, AHs, windows: EBUSY while > 0 */
+};
+
+static inline struct dev_pd *to_pd(struct ibv_pd *p)
+{
+	return container_of(p, struct dev_pd, pd);
+}
+
+/* ---- memory: mr.c holds the only access check --------------------------- */
+
+struct mr_slot; /* one key of the key table; never freed, see mr.c */
+
+struct dev_mr {
+	struct ibv_mr mr; /* lkey == rkey == key of slot */
+	struct mr_slot *slot;
+	uint64_t iova;
+	unsigned access;
+};
+
+static inline struct dev_mr *to_mr(struct ibv_mr *m)
+{
+	return container_of(m, struct dev_mr, mr);
+}
+
+/* Access that is only read locally needs no flag. */
+#define MR_LOCAL_READ 0u
+
+/* Checks that [addr, addr+len) lies in the region (or bound window) named by
+ * key, that it belongs to pd and grants all of `access` (IBV_ACCESS_* flags, or
+ * MR_LOCAL_READ). On success *ptr is the memory and *ref holds the key in use:
+ * a deregistration waits until mr_put(). Hold it only around a copy or one
+ * non-blocking system call, never while waiting for a peer.
+ * -ENOENT no such key, -EPERM other PD, -EACCES flag missing, -ERANGE bounds.
+ * The key is checked for len == 0 too. Lock-free; callable under any lock. */
+int mr_get(struct dev_pd *pd, uint32_t key, uint64_t addr, uint64_t len,
+	   unsigned access, struct mr_slot **ref, void **ptr);
+void mr_put(struct mr_slot *ref);
+
+/* Remote invalidation (send with invalidate, local invalidate): -EINVAL if key
+ * names no type 2 window or cannot be invalidated from pd. */
+int mr_invalidate(struct dev_pd *pd, uint32_t key);
+
+/* ---- completion queue --------------------------------------------------- */
+
+struct dev_channel {
+	struct ibv_comp_channel ch; /* ch.fd == q.fd */
+	struct evq q;		    /* dev_cq.ev_link nodes; its lock guards ev_* of its
+				     * CQs and ch.refcnt */
+};
+
+/* Who gets a queue slot back when the completion is polled. */
+enum cqe_frees { CQE_FREES_NONE, CQE_FREES_SQ, CQE_FREES_RQ, CQE_FREES_SRQ };
+
+struct cqe {
+	struct ibv_wc wc;
+	struct dev_qp *qp;   /* NULL after the QP was destroyed */
+	enum cqe_frees frees;
+	uint32_t sq_upto;    /* CQE_FREES_SQ: SQ slots before this index are free */
+	struct dev_srq *srq; /* CQE_FREES_SRQ */
+};
+
+enum cq_armed { CQ_IDLE, CQ_ARMED_SOLICITED, CQ_ARMED_ANY };
+
+struct dev_cq {
+	union {
+		struct ibv_cq cq;
+		struct ibv_cq_ex ex;
+	};
+	struct lock lock; /* guards ring, head, tail, armed, overrun */
+	struct cqe *ring;
+	uint32_t mask;	/* ring size - 1 */
+	uint32_t limit; /* cqe granted: more is an overrun */
+	uint32_t head;	/* next to poll */
+	_Atomic uint32_t tail; /* written under lock; read without for the emptiness test */
+	_Atomic uint32_t head_seen; /* copy of head for the same test */
+	_Atomic int armed; /* enum cq_armed; written under lock, poll.c looks without */
+	bool overrun; /* CQ_ERR was raised; nothing more is stored */
+	atomic_int refs; /* QPs and SRQs that complete here: EBUSY while > 0 */
+
+	/* completion events; guarded by channel->q.lock */
+	struct list ev_link;   /* on channel->q while ev_pending > 0 */
+	uint32_t ev_pending;   /* events queued, not yet fetched */
+	uint32_t ev_got;       /* events fetched; destroy waits for acks == got */
+
+	uint32_t async_got;    /* async events fetched (ctx->async.lock) */
+	struct poll_group *group; /* dev/poll.h: what feeds this CQ */
+
+	/* ibv_start_poll ... ibv_end_poll; held from one to the other */
+	pthread_mutex_t ex_lock;
+	struct ibv_wc ex_wc; /* the completion that ibv_wc_read_*() reads */
+};
+
+static inline struct dev_cq *to_cq(struct ibv_cq *c)
+{
+	return container_of(c, struct dev_cq, cq);
+}
+
+/* Appends a completion; fires the completion channel if armed for it.
+ * solicited: the receive was solicited, or wc is an error (counts as such).
+ * On a full CQ: CQ_ERR async event once, QP_FATAL for qp, nothing overwritten;
+ * returns -EOVERFLOW and the caller moves the QP to ERR without a completion.
+ * Called with qp->lock held. */
+int cq_push(struct dev_cq *cq, const struct cqe *e, bool solicited);
+
+/* Drops qp's completions (QP reset or destroyed). Called without qp->lock. */
+void cq_forget_qp(struct dev_cq *cq, struct dev_qp *qp);
+
+/* True when nothing is there to poll; a hint without the lock. */
+static inline bool cq_looks_empty(struct dev_cq *cq)
+{
+	return atomic_load_explicit(&cq->tail, memory_order_acquire) ==
+	       atomic_load_explicit(&cq->head_seen, memory_order_relaxed);
+}
+
+/* ---- work queues --------------------------------------------------------
+ *
+ *	free        done            next          tail
+ *	 |           |               |             |
+ *	 v  completed, not polled    v   posted    v
+ *	-+-----------+===============+-------------+--   send queue
+ *		       sent, or being sent,
+ *		       not yet acknowledged
+ *
+ * All four only grow (mod 2^32); slot = index & mask. `free` moves when a
+ * signalled completion is polled, so unsignalled work holds its slot until a
+ * later signalled one was polled, as on hardware. `next` belongs to the
+ * transport (it may step back for a repeat); `done` moves in sq_retire(). */
+
+struct wqe {
+	uint64_t wr_id;
+	uint32_t send_flags;	/* IBV_SEND_*; SIGNALED set if sq_sig_all */
+	uint8_t opcode;		/* enum ibv_wr_opcode */
+	uint8_t finished;	/* acknowledged or answered; sq_retire() may pass it */
+	uint8_t is_inline;	/* payload is in data(), no SGEs */
+	uint8_t num_sge;
+	uint32_t length;	/* bytes of payload */
+	uint32_t imm_or_rkey;	/* imm_data (network order) or invalidate_rkey */
+	uint32_t rkey;
+	uint64_t raddr;		/* RDMA and atomic target */
+	uint64_t compare_add;
+	uint64_t swap;
+	uint32_t sent;		/* transport: bytes of payload handed to the medium */
+	uint32_t got;		/* transport: bytes of a read response placed */
+	uint32_t number;	/* transport: request number, 24 bit */
+	uint32_t priv;		/* transport's */
+	struct ibv_sge sge[];	/* or inline data */
+};
+
+static inline uint8_t *wqe_inline(struct wqe *w)
+{
+	return (uint8_t *)w->sge;
+}
+
+struct rqe {
+	uint64_t wr_id;
+	uint32_t num_sge;
+	uint32_t length; /* sum of the SGEs */
+	struct ibv_sge sge[];
+};
+
+struct dev_sq {
+	uint8_t *mem;
+	uint32_t stride, mask;
+	uint32_t max_wr, max_sge, max_inline;
+	_Atomic uint32_t free; /* moved by a poll, under the CQ's lock: a poller may not
+				* take qp->lock; the QP outlives it, see cq_forget_qp() */
+	uint32_t done, next, tail;
+	bool sig_all;
+};
+
+struct dev_rq {
+	uint8_t *mem;
+	uint32_t stride, mask;
+	uint32_t max_wr, max_sge;
+	uint32_t head, tail;  /* head: next to take; tail: next to post */
+	_Atomic uint32_t outstanding; /* posted, completion not yet polled: limit max_wr;
+				       * a poll lowers it under the CQ's lock */
+};
+
+static inline struct wqe *sq_at(struct dev_sq *sq, uint32_t idx)
+{
+	return (struct wqe *)(sq->mem + (size_t)(idx & sq->mask) * sq->stride);
+}
+
+static inline struct rqe *rq_at(struct dev_rq *rq, uint32_t idx)
+{
+	return (struct rqe *)(rq->mem + (size_t)(idx & rq->mask) * rq->stride);
+}
+
+struct dev_srq {
+	struct ibv_srq srq;
+	struct lock lock; /* guards rq, limit, waiting */
+	struct dev_rq rq;
+	uint32_t limit;	     /* SRQ_LIMIT_REACHED fires once when fewer remain; 0 = off */
+	struct list waiting; /* QPs whose peer was told RNR: dev_qp.srq_wait */
+	pthread_cond_t unpinned; /* some dev_qp.srq_pins became 0 */
+	struct dev_pd *pd;
+	atomic_int refs;     /* QPs using it */
+	uint32_t ev_got;     /* async events fetched (guarded by ctx->async.lock) */
+};
+
+static inline struct dev_srq *to_srq(struct ibv_srq *s)
+{
+	return container_of(s, struct dev_srq, srq);
+}
+
+/* ---- queue pair --------------------------------------------------------- */
+
+struct dev_qp {
+	union {
+		struct ibv_qp qp; /* qp.state is the truth, written by qp_state.c only */
+		struct ibv_qp_ex ex;
+	};
+	struct lock lock; /* guards qp.state, attr, sq, rq, cur, flushed, rnr_told */
+	struct lock modify_lock; /* outermost: one ibv_modify_qp at a time */
+	struct dev_pd *pd;
+	struct dev_cq *send_cq, *recv_cq;
+	struct dev_srq *srq; /* or NULL */
+	struct dev_sq sq;
+	struct dev_rq rq;
+	struct ibv_qp_attr attr;    /* last values set by modify */
+	struct ibv_qp_init_attr init;
+	union ibv_gid local_gid;    /* GID of attr.ah_attr.grh.sgid_index, fixed at RTR */
+	bool made_by_cm;	    /* its INIT was done by librdmacm: no rendezvous listener */
+	bool flushed;		    /* state is ERR and the queues have been flushed */
+	bool comm_est_sent;
+	bool sqd_armed;		    /* SQ_DRAINED wanted when the SQ is idle */
+	uint32_t sqd_upto;	    /* SQD: only WQEs before this SQ index may be sent */
+	struct rqe *cur;	    /* receive being filled, copied out of RQ or SRQ; */
+	bool cur_valid;		    /* sized for the larger of both max_sge */
+	bool rnr_told;		    /* recv_take() found the RQ empty: recv_posted() is due */
+	struct list srq_wait;	    /* on srq->waiting (srq->lock) */
+	uint32_t srq_pins;	    /* recv_posted() under way from an SRQ post (srq->lock) */
+	uint32_t ev_got;	    /* async events fetched (ctx->async.lock) */
+
+	const struct dev_transport *tr; /* from RTR on, else NULL */
+	void *tr_conn;			/* the transport's own; guarded by its stream lock */
+};
+
+static inline struct dev_qp *to_qp(struct ibv_qp *q)
+{
+	return container_of(q, struct dev_qp, qp);
+}
+
+static inline bool psn_before(uint32_t a, uint32_t b) /* 24-bit serial order */
+{
+	return ((a - b) & 0x800000) != 0;
+}
+
+/* ---- async events ------------------------------------------------------- */
+
+/* Queues an event on the context of the object (qp, cq, srq or port: which one
+ * follows from the type). Any lock of the order above may be held. */
+void async_qp(struct dev_qp *qp, enum ibv_event_type type);
+void async_cq(struct dev_cq *cq, enum ibv_event_type type);
+void async_srq(struct dev_srq *srq, enum ibv_event_type type);
+void async_port(enum ibv_event_type type); /* to every open context */
+/* Waits until every fetched event of the object was acknowledged and drops
+ * unfetched ones; before a destroy. */
+void async_drain_qp(struct dev_qp *qp);
+void async_drain_cq(struct dev_cq *cq);
+void async_drain_srq(struct dev_srq *srq);
+
+#endif

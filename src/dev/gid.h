@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* The GID table: local addresses as RoCE v2 GIDs. Slots are fixed for the life
+ * of the process; a vanished address leaves a hole (zero GID). */
+#ifndef ANYRDMA_DEV_GID_H
+#define ANYRDMA_DEV_GID_H
+
+#include <infiniband/verbs.h>
+#include <stdbool.h>
+#include <sys/socket.h>
+
+struct gid_slot {
+	union ibv_gid gid; /* all zero: hole */
+	uint32_t ifindex;  /* interface (scope id of link-local addresses) */
+	bool loopback;
+};
+
+/* Copies slot i; false when i is outside the table. Reads the host's addresses
+ * on first use. */
+bool gid_get(unsigned i, struct gid_slot *out);
+unsigned gid_count(void); /* used prefix of the table */
+
+/* Slot of an address: index, or -ENODEV. 127.0.0.0/8 all map to the slot of
+ * 127.0.0.1. */
+int gid_of_addr(const struct sockaddr *sa);
+int gid_index(const union ibv_gid *gid, uint32_t ifindex); /* ifindex 0: any */
+
+/* Conversions between GID and socket address (port in host order). */
+void gid_from_addr(const struct sockaddr *sa, union ibv_gid *gid);
+socklen_t gid_to_addr(const union ibv_gid *gid, uint32_t ifindex, uint16_t port,
+		      struct sockaddr_storage *ss);
+bool gid_is_v4(const union ibv_gid *gid);
+
+/* Active MTU (enum ibv_mtu) as DESIGN says: from the up, non-loopback links. */
+enum ibv_mtu gid_active_mtu(void);
+
+/* Compares the host's addresses with the table again; raises GID_CHANGE,
+ * PORT_ACTIVE, PORT_ERR. Called by the netlink watcher and by tests. */
+void gid_refresh(void);
+
+/* Starts the netlink watcher (idempotent; starts the loop thread). Where the
+ * host gives no watch socket the table stays as it is and the log says so. */
+void gid_watch_start(void);
+/* Starts the watcher and has cb run in the loop thread after any change of the
+ * table. At most 8 callbacks, for the life of the process. */
+void gid_watch(void (*cb)(void));
+
+/* True while some address of the table is on a running interface. */
+bool gid_port_active(void);
+
+#endif

@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* What librdmacm's user backend asks of our libibverbs, beyond public verbs.
+ * Exported as one function, `anyrdma_interface` at node ANYRDMA_1; the number
+ * must match exactly (both libraries are built together). */
+#ifndef ANYRDMA_DEV_INTERFACE_H
+#define ANYRDMA_DEV_INTERFACE_H
+
+#include "base/loop.h"
+
+#include <infiniband/verbs.h>
+#include <sys/socket.h>
+
+#define ANYRDMA_INTERFACE 1
+
+/* Control messages of a stream, in both directions, in order with each other,
+ * in every state of the QP. */
+enum stream_ctl {
+	STREAM_CTL_RTU = 1,  /* active side is ready */
+	STREAM_CTL_DREQ = 2,
+	STREAM_CTL_DREP = 3,
+	STREAM_CTL_REJ = 4,  /* active side rejects the reply; data: u16 reason, private data */
+};
+
+struct stream; /* a TCP connection past its MPA exchange (iwarp/conn.c) */
+
+/* Upcalls: always in the loop thread, no lock held, in order, none after
+ * released(). */
+struct stream_user {
+	void (*control)(void *user, enum stream_ctl type, const uint8_t *data,
+			size_t len);
+	/* The peer closed (err 0) or the connection broke (-errno). Once. */
+	void (*closed)(void *user, int err);
+	/* Answer to stream_release(): the last upcall. */
+	void (*released)(void *user);
+};
+
+struct stream_param {
+	union ibv_gid local_gid, remote_gid;
+	uint32_t local_qpn; /* 0: not known yet, see stream_name() */
+	uint32_t remote_qpn;
+	bool crc;	    /* CRC32C agreed */
+	bool extended;	    /* both sides are ours: acks, NAK, control */
+};
+
+struct anyrdma_interface {
+	uint32_t number; /* ANYRDMA_INTERFACE */
+	uint32_t size;	 /* sizeof(struct anyrdma_interface) */
+
+	/* base/loop.h, same contracts */
+	int (*loop_fd_add)(struct loop_fd *lf);
+	int (*loop_fd_mod)(struct loop_fd *lf, uint32_t events);
+	void (*loop_fd_del)(struct loop_fd *lf, void (*done)(struct loop_fd *));
+	bool (*loop_timer_set)(struct loop_timer *t, uint64_t when);
+	bool (*loop_timer_stop)(struct loop_timer *t);
+	bool (*loop_post)(struct loop_work *w);
+	bool (*loop_here)(void);
+
+	/* base/fdset.h */
+	int (*fd_take)(int fd);
+	void (*fd_close)(int fd);
+
+	/* dev/gid.h */
+	int (*gid_of_addr)(const struct sockaddr *sa);
+	void (*gid_from_addr)(const struct sockaddr *sa, union ibv_gid *gid);
+	enum ibv_mtu (*active_mtu)(void);
+	/* cb runs in the loop thread after any change of the address table. */
+	void (*gid_watch)(void (*cb)(void));
+
+	/* The QP's INIT is librdmacm's: no rendezvous listener for it. */
+	void (*qp_made_by_cm)(struct ibv_qp *qp);
+
+	/* A CONNECT_REQUEST from this remote (GID, QPN) was received: a QP that
+	 * enters RTR towards it waits for the CM's stream instead of asking the
+	 * rendezvous port. Counted; undo with stream_unexpect(). */
+	void (*stream_expect)(const union ibv_gid *remote_gid, uint32_t remote_qpn);
+	void (*stream_unexpect)(const union ibv_gid *remote_gid, uint32_t remote_qpn);
+
+	/* Takes over fd (non-blocking, already fdset_take()n) after the MPA
+	 * exchange. `first` (copied; may be empty) is written before anything
+	 * else: the passive side's MPA reply, so that receiving is armed before
+	 * the reply leaves. The stream is parked under (local, remote QPN,
+	 * remote GID); a QP that is in RTR towards it, or gets there, attaches.
+	 * Two holders: the user (until stream_release) and the QP. NULL + errno;
+	 * on failure fd stays the caller's. Callable from any thread. */
+	struct stream *(*stream_open)(int fd, const struct stream_param *p,
+				      const uint8_t *first, size_t len,
+				      const struct stream_user *ops, void *user);
+
+	/* Queues a control message (len <= 200); never blocks. -EPIPE when the
+	 * stream is broken. */
+	int (*stream_control)(struct stream *s, enum stream_ctl type,
+			      const uint8_t *data, size_t len);
+
+	/* The user lets go: queued control messages still leave; the stream
+	 * closes when the QP has let go too (shutdown, read to EOF at most 1 s,
+	 * close). */
+	void (*stream_release)(struct stream *s);
+
+	/* Same host process end, immediate: like stream_release, but the
+	 * connection is reset even if a QP holds it (its work fails with
+	 * RETRY_EXC_ERR). For tests of DEVICE_REMOVAL and for peers that broke
+	 * the protocol. */
+	void (*stream_abort)(struct stream *s);
+};
+
+const struct anyrdma_interface *anyrdma_interface(void);
+
+#endif

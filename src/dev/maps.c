@@ -1,0 +1,154 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Is this memory there, and may it be written? Hardware finds out by pinning the
+ * pages. A small range we have the kernel fault in likewise, which changes no
+ * byte. For a large one, and to know what is wrong, we read /proc/self/maps,
+ * which touches no page and costs by mapping, not by byte, so that a region of a
+ * terabyte is as cheap as one of a page. The kernel promises for this file that
+ * what is mapped during all of the reading is listed, in order of addresses. */
+#include "base/log.h"
+#include "dev/verbs.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+enum {
+	MAPS_BUF = 16384,
+	SMALL = 65536, /* faulting in so much costs less than reading the file */
+};
+
+/* Linux 5.14; what the C library does not know is refused by older kernels. */
+#ifndef MADV_POPULATE_READ
+#define MADV_POPULATE_READ 22
+#define MADV_POPULATE_WRITE 23
+#endif
+
+struct walk {
+	uintptr_t at, end; /* [at, end) is still to be found */
+	bool writable;
+	int ret; /* 0 go on, 1 all found, -EFAULT */
+};
+
+static uintptr_t hex(const char **p)
+{
+	uintptr_t v = 0;
+
+	for (;; (*p)++) {
+		unsigned c = (unsigned char)**p;
+
+		if (c - '0' < 10)
+			v = v << 4 | (c - '0');
+		else if (c - 'a' < 6)
+			v = v << 4 | (c - 'a' + 10);
+		else
+			return v;
+	}
+}
+
+/* One line: "start-end rwxp ...". */
+static void on_line(struct walk *w, const char *line)
+{
+	uintptr_t lo, hi;
+
+	lo = hex(&line);
+	if (*line++ != '-')
+		return;
+	hi = hex(&line);
+	if (*line++ != ' ' || hi <= w->at)
+		return;
+	if (lo > w->at) {
+		w->ret = log_refuse(EFAULT, "registering memory: nothing is mapped at %p",
+				    (void *)w->at);
+		return;
+	}
+	if (line[0] != 'r' || (w->writable && line[1] != 'w')) {
+		w->ret = log_refuse(EFAULT, "registering memory: %p is not %s",
+				    (void *)w->at,
+				    line[0] != 'r' ? "readable" : "writable");
+		return;
+	}
+	w->at = hi;
+	if (w->at >= w->end)
+		w->ret = 1;
+}
+
+/* Feeds the file's lines to on_line(). A line's tail (the file name) may be cut
+ * off: only its beginning matters. */
+static void walk_file(struct walk *w, int fd)
+{
+	char buf[MAPS_BUF + 1];
+	size_t have = 0;
+	char *line, *nl;
+	ssize_t n;
+
+	while (!w->ret) {
+		n = read(fd, buf + have, MAPS_BUF - have);
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n <= 0)
+			return;
+		have += (size_t)n;
+		buf[have] = 0;
+		for (line = buf; !w->ret && (nl = strchr(line, '\n')); line = nl + 1)
+			on_line(w, line);
+		have -= (size_t)(line - buf);
+		memmove(buf, line, have);
+		if (have == MAPS_BUF)
+			return;
+	}
+}
+
+/* Without /proc: mincore() answers ENOMEM for holes; protection stays unseen. */
+static int walk_mincore(uintptr_t at, uintptr_t end)
+{
+	enum { CHUNK = 4096 };
+	unsigned char vec[CHUNK];
+	uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+
+	at &= ~(page - 1);
+	while (at < end) {
+		uintptr_t left = end - at;
+		uintptr_t len = left < CHUNK * page ? left : CHUNK * page;
+
+		if (mincore((void *)at, len, vec) && errno == ENOMEM)
+			return log_refuse(EFAULT,
+					  "registering memory: not all of "
+					  "[%p, %p) is mapped",
+					  (void *)at, (void *)(at + len));
+		at += len;
+	}
+	return 0;
+}
+
+static bool populate(uintptr_t addr, size_t len, bool writable)
+{
+	uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+	uintptr_t lo = addr & ~(page - 1);
+	uintptr_t hi = (addr + len + page - 1) & ~(page - 1);
+
+	return !madvise((void *)lo, hi - lo,
+			writable ? MADV_POPULATE_WRITE : MADV_POPULATE_READ);
+}
+
+int maps_check(uintptr_t addr, size_t len, bool writable)
+{
+	struct walk w = { .at = addr,
+			  .end = addr + (len ? len : 1),
+			  .writable = writable };
+	int fd;
+
+	if (len && len <= SMALL && populate(addr, len, writable))
+		return 0;
+	fd = open("/proc/self/maps", O_RDONLY | O_CLOEXEC);
+	if (fd < 0)
+		return walk_mincore(w.at, w.end);
+	walk_file(&w, fd);
+	close(fd);
+	if (!w.ret)
+		return log_refuse(EFAULT, "registering memory: nothing is mapped at %p",
+				  (void *)w.at);
+	return w.ret < 0 ? w.ret : 0;
+}

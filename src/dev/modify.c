@@ -1,0 +1,292 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* ibv_modify_qp: the table, then the values, then what the transition does. */
+#include "base/log.h"
+#include "dev/complete.h"
+#include "dev/gid.h"
+#include "dev/qpn.h"
+#include "dev/transport.h"
+#include "dev/verbs.h"
+
+#include <errno.h>
+#include <string.h>
+
+#define ACCESS_BITS (0xffu | (unsigned)IBV_ACCESS_OPTIONAL_RANGE)
+
+/* Attributes that only have an upper bound. */
+static int limits_check(const struct ibv_qp_attr *a, int mask)
+{
+	const struct {
+		int bit;
+		const char *name;
+		uint32_t v, max;
+	} limits[] = {
+		{ IBV_QP_PKEY_INDEX, "pkey_index", a->pkey_index, 0 },
+		{ IBV_QP_DEST_QPN, "dest_qp_num", a->dest_qp_num, 0xffffff },
+		{ IBV_QP_MAX_DEST_RD_ATOMIC, "max_dest_rd_atomic", a->max_dest_rd_atomic,
+		  DEV_MAX_RD_ATOM },
+		{ IBV_QP_MAX_QP_RD_ATOMIC, "max_rd_atomic", a->max_rd_atomic,
+		  DEV_MAX_RD_ATOM },
+		{ IBV_QP_MIN_RNR_TIMER, "min_rnr_timer", a->min_rnr_timer, 31 },
+		{ IBV_QP_TIMEOUT, "timeout", a->timeout, 31 },
+		{ IBV_QP_RETRY_CNT, "retry_cnt", a->retry_cnt, 7 },
+		{ IBV_QP_RNR_RETRY, "rnr_retry", a->rnr_retry, 7 },
+	};
+
+	for (unsigned i = 0; i < sizeof(limits) / sizeof(limits[0]); i++)
+		if ((mask & limits[i].bit) && limits[i].v > limits[i].max)
+			return log_refuse(EINVAL,
+					  "ibv_modify_qp: %s is %u, at most %u is "
+					  "allowed",
+					  limits[i].name, limits[i].v, limits[i].max);
+	return 0;
+}
+
+static int mtu_check(enum ibv_mtu mtu)
+{
+	enum ibv_mtu active = gid_active_mtu();
+
+	if (mtu < IBV_MTU_256 || mtu > active)
+		return log_refuse(EINVAL,
+				  "ibv_modify_qp: path MTU %d, the port's active MTU "
+				  "is %d (enum ibv_mtu)",
+				  (int)mtu, (int)active);
+	return 0;
+}
+
+/* Path migration is not promised (IBV_DEVICE_AUTO_PATH_MIG). */
+static int migration_check(const struct ibv_qp_attr *a, int mask)
+{
+	if ((mask & IBV_QP_ALT_PATH) ||
+	    ((mask & IBV_QP_PATH_MIG_STATE) && a->path_mig_state != IBV_MIG_MIGRATED))
+		return log_refuse(EOPNOTSUPP,
+				  "ibv_modify_qp: there are no alternate paths");
+	return 0;
+}
+
+static int values_check(const struct ibv_qp_attr *a, int mask)
+{
+	int ret = limits_check(a, mask);
+
+	if (ret)
+		return ret;
+	if ((mask & IBV_QP_PORT) && a->port_num != 1)
+		return log_refuse(EINVAL, "ibv_modify_qp: port %u does not exist",
+				  a->port_num);
+	if ((mask & IBV_QP_ACCESS_FLAGS) && (a->qp_access_flags & ~ACCESS_BITS))
+		return log_refuse(EINVAL, "ibv_modify_qp: unknown access flags 0x%x",
+				  a->qp_access_flags & ~ACCESS_BITS);
+	if (mask & IBV_QP_AV)
+		ret = ah_check(&a->ah_attr);
+	if (!ret && (mask & IBV_QP_PATH_MTU))
+		ret = mtu_check(a->path_mtu);
+	return ret ? ret : migration_check(a, mask);
+}
+
+/* Copies what the mask names. */
+static void values_apply_locked(struct dev_qp *qp, const struct ibv_qp_attr *a, int mask)
+{
+	struct ibv_qp_attr *to = &qp->attr;
+
+#define TAKE(bit, field) \
+	do { \
+		if (mask & (bit)) \
+			to->field = a->field; \
+	} while (0)
+	TAKE(IBV_QP_PKEY_INDEX, pkey_index);
+	TAKE(IBV_QP_PORT, port_num);
+	TAKE(IBV_QP_ACCESS_FLAGS, qp_access_flags);
+	TAKE(IBV_QP_AV, ah_attr);
+	TAKE(IBV_QP_PATH_MTU, path_mtu);
+	TAKE(IBV_QP_DEST_QPN, dest_qp_num);
+	TAKE(IBV_QP_MAX_DEST_RD_ATOMIC, max_dest_rd_atomic);
+	TAKE(IBV_QP_MAX_QP_RD_ATOMIC, max_rd_atomic);
+	TAKE(IBV_QP_MIN_RNR_TIMER, min_rnr_timer);
+	TAKE(IBV_QP_TIMEOUT, timeout);
+	TAKE(IBV_QP_RETRY_CNT, retry_cnt);
+	TAKE(IBV_QP_RNR_RETRY, rnr_retry);
+	TAKE(IBV_QP_EN_SQD_ASYNC_NOTIFY, en_sqd_async_notify);
+	TAKE(IBV_QP_PATH_MIG_STATE, path_mig_state);
+#undef TAKE
+	/* Hardware keeps 24 bits of a PSN. */
+	if (mask & IBV_QP_RQ_PSN)
+		to->rq_psn = a->rq_psn & 0xffffff;
+	if (mask & IBV_QP_SQ_PSN)
+		to->sq_psn = a->sq_psn & 0xffffff;
+}
+
+/* ---- transitions: called with modify_lock, without qp->lock ------------------ */
+
+static int enter_init(struct dev_qp *qp)
+{
+	int ret;
+
+	if (qp->made_by_cm)
+		return 0;
+	ret = transport_choose(qp)->listen(qp);
+	if (ret)
+		log_info("ibv_modify_qp: QP 0x%x: its rendezvous port %u cannot listen: "
+			 "%s",
+			 qp->qp.qp_num, qpn_port(qp->qp.qp_num), strerror(-ret));
+	return ret;
+}
+
+static int enter_rtr(struct dev_qp *qp)
+{
+	const struct dev_transport *tr;
+	struct gid_slot s;
+	int ret;
+
+	lock_get(&qp->lock);
+	gid_get(qp->attr.ah_attr.grh.sgid_index, &s);
+	qp->local_gid = s.gid;
+	tr = transport_choose(qp);
+	qp->tr = tr;
+	lock_put(&qp->lock);
+	ret = tr->attach(qp);
+	if (!ret)
+		return 0;
+	lock_get(&qp->lock);
+	qp->tr = NULL;
+	if (qp->qp.state == IBV_QPS_RTR)
+		qp_state_set_locked(qp, IBV_QPS_INIT);
+	lock_put(&qp->lock);
+	return log_refuse(-ret, "ibv_modify_qp: QP 0x%x: no stream: %s", qp->qp.qp_num,
+			  strerror(-ret));
+}
+
+static void enter_rts(struct dev_qp *qp)
+{
+	qp->tr->kick(qp);
+}
+
+static void enter_sqd_locked(struct dev_qp *qp)
+{
+	struct dev_sq *sq = &qp->sq;
+
+	lock_assert_held(&qp->lock);
+	qp->sqd_upto = sq->next;
+	if (sq->next != sq->tail && sq_at(sq, sq->next)->sent)
+		qp->sqd_upto++;
+	qp->sqd_armed = qp->attr.en_sqd_async_notify;
+	sq_drained_check_locked(qp);
+}
+
+static void enter_err(struct dev_qp *qp)
+{
+	const struct dev_transport *tr;
+
+	lock_get(&qp->lock);
+	tr = qp->tr;
+	lock_put(&qp->lock);
+	if (tr)
+		tr->stop(qp);
+	lock_get(&qp->lock);
+	if (qp->qp.state == IBV_QPS_ERR && !qp->flushed)
+		qp_flush_locked(qp);
+	lock_put(&qp->lock);
+}
+
+static void enter_reset(struct dev_qp *qp)
+{
+	const struct dev_transport *tr;
+
+	lock_get(&qp->lock);
+	tr = qp->tr;
+	qp->tr = NULL;
+	lock_put(&qp->lock);
+	if (tr)
+		tr->detach(qp);
+	if (qp->srq)
+		srq_forget_qp(qp->srq, qp);
+	cq_forget_qp(qp->send_cq, qp);
+	if (qp->recv_cq != qp->send_cq)
+		cq_forget_qp(qp->recv_cq, qp);
+	lock_get(&qp->lock);
+	qp_clear_locked(qp);
+	lock_put(&qp->lock);
+}
+
+static int enter(struct dev_qp *qp, enum ibv_qp_state from, enum ibv_qp_state to)
+{
+	switch (to) {
+	case IBV_QPS_RTR:
+		return enter_rtr(qp);
+	case IBV_QPS_RTS:
+		if (from != to)
+			enter_rts(qp);
+		return 0;
+	case IBV_QPS_ERR:
+		enter_err(qp);
+		return 0;
+	case IBV_QPS_RESET:
+		enter_reset(qp);
+		return 0;
+	default:
+		return 0;
+	}
+}
+
+/* ---- the call ----------------------------------------------------------------- */
+
+static int table_check(const struct dev_qp *qp, const struct ibv_qp_attr *a, int mask,
+		       enum ibv_qp_state cur, enum ibv_qp_state next)
+{
+	if ((mask & IBV_QP_CUR_STATE) && a->cur_qp_state != cur)
+		return log_refuse(EINVAL, "ibv_modify_qp: QP 0x%x is in %s, not in %s",
+				  qp->qp.qp_num, qp_state_str(cur),
+				  qp_state_str(a->cur_qp_state));
+	if (qp_state_check(cur, next, mask))
+		return log_refuse(EINVAL,
+				  "ibv_modify_qp: QP 0x%x: %s -> %s with attributes "
+				  "0x%x is not a transition of a reliable connection",
+				  qp->qp.qp_num, qp_state_str(cur), qp_state_str(next),
+				  mask);
+	return 0;
+}
+
+/* Sets attributes and state. *from is where the QP was. */
+static int apply(struct dev_qp *qp, const struct ibv_qp_attr *a, int mask,
+		 enum ibv_qp_state *from, enum ibv_qp_state *to)
+{
+	int ret;
+
+	lock_get(&qp->lock);
+	*from = qp->qp.state;
+	*to = mask & IBV_QP_STATE ? a->qp_state : *from;
+	ret = table_check(qp, a, mask, *from, *to);
+	if (!ret) {
+		values_apply_locked(qp, a, mask);
+		if (*to != *from)
+			qp_state_set_locked(qp, *to);
+		if (*to == IBV_QPS_SQD && *from == IBV_QPS_RTS)
+			enter_sqd_locked(qp);
+	}
+	lock_put(&qp->lock);
+	return ret;
+}
+
+int qp_modify(struct dev_qp *qp, const struct ibv_qp_attr *attr, int mask)
+{
+	enum ibv_qp_state from, to;
+	bool to_init;
+	int ret;
+
+	lock_get(&qp->modify_lock);
+	lock_get(&qp->lock);
+	from = qp->qp.state;
+	to = mask & IBV_QP_STATE ? attr->qp_state : from;
+	ret = table_check(qp, attr, mask, from, to);
+	lock_put(&qp->lock);
+	if (!ret)
+		ret = values_check(attr, mask);
+	to_init = from == IBV_QPS_RESET && to == IBV_QPS_INIT;
+	if (!ret && to_init)
+		ret = enter_init(qp);
+	/* The state may have become ERR meanwhile: the table is asked again. */
+	if (!ret)
+		ret = apply(qp, attr, mask, &from, &to);
+	if (!ret)
+		ret = enter(qp, from, to);
+	lock_put(&qp->modify_lock);
+	return ret;
+}

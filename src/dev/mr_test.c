@@ -1,0 +1,264 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "dev/verbs.h"
+#include "tests/t.h"
+
+#include <sched.h>
+#include <stdatomic.h>
+#include <sys/mman.h>
+
+#define RW (IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ)
+
+static struct dev_ctx *ctx;
+static struct dev_pd *pd, *other;
+
+static int get(struct dev_pd *p, uint32_t key, uint64_t addr, uint64_t len,
+	       unsigned access, void **ptr)
+{
+	struct mr_slot *ref;
+	int ret = mr_get(p, key, addr, len, access, &ref, ptr);
+
+	if (!ret)
+		mr_put(ref);
+	return ret;
+}
+
+static void checks(void)
+{
+	char buf[256];
+	uint64_t at = (uintptr_t)buf;
+	struct dev_mr *mr;
+	void *p = NULL;
+	uint32_t key;
+
+	REQUIRE(mr_reg(pd, buf, sizeof(buf), at, IBV_ACCESS_LOCAL_WRITE, &mr) == 0);
+	key = mr->mr.lkey;
+	CHECK(key && key == mr->mr.rkey);
+	CHECK_EQ(get(pd, key, at + 10, 20, MR_LOCAL_READ, &p), 0);
+	CHECK(p == buf + 10);
+	CHECK_EQ(get(pd, key, at, 256, IBV_ACCESS_LOCAL_WRITE, &p), 0);
+	CHECK_EQ(get(pd, key, at, 257, MR_LOCAL_READ, &p), -ERANGE);
+	CHECK_EQ(get(pd, key, at + 256, 1, MR_LOCAL_READ, &p), -ERANGE);
+	CHECK_EQ(get(pd, key, at - 1, 2, MR_LOCAL_READ, &p), -ERANGE);
+	CHECK_EQ(get(pd, key, at + 8, UINT64_MAX, MR_LOCAL_READ, &p), -ERANGE);
+	CHECK_EQ(get(pd, key, at + 256, 0, MR_LOCAL_READ, &p), 0);
+	CHECK_EQ(get(pd, key, at + 257, 0, MR_LOCAL_READ, &p), -ERANGE);
+	CHECK_EQ(get(pd, key, at, 8, IBV_ACCESS_REMOTE_READ, &p), -EACCES);
+	CHECK_EQ(
+		get(pd, key, at, 8, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE, &p),
+		-EACCES);
+	CHECK_EQ(get(other, key, at, 8, MR_LOCAL_READ, &p), -EPERM);
+	CHECK_EQ(get(pd, key ^ 1, at, 8, MR_LOCAL_READ, &p), -ENOENT);
+	CHECK_EQ(get(pd, key ^ 0x100, at, 0, MR_LOCAL_READ, &p), -ENOENT);
+	CHECK_EQ(get(pd, 0, at, 0, MR_LOCAL_READ, &p), -ENOENT);
+	CHECK_EQ(pd_dealloc(pd), -EBUSY);
+	mr_dereg(mr);
+	CHECK_EQ(get(pd, key, at, 8, MR_LOCAL_READ, &p), -ENOENT);
+}
+
+static void iova_and_zero_based(void)
+{
+	char *buf = aligned_alloc(4096, 8192);
+	struct dev_mr *mr;
+	void *p = NULL;
+
+	REQUIRE(mr_reg(pd, buf + 16, 100, 0x7000010, IBV_ACCESS_LOCAL_WRITE, &mr) == 0);
+	CHECK_EQ(get(pd, mr->mr.rkey, 0x7000010 + 5, 10, 0, &p), 0);
+	CHECK(p == buf + 21);
+	CHECK_EQ(get(pd, mr->mr.rkey, (uintptr_t)buf + 16, 10, 0, &p), -ERANGE);
+	mr_dereg(mr);
+	CHECK_EQ(mr_reg(pd, buf + 16, 100, 0x7000000, 0, &mr), -EINVAL);
+	REQUIRE(mr_reg(pd, buf, 100, (uintptr_t)buf, IBV_ACCESS_ZERO_BASED, &mr) == 0);
+	CHECK_EQ(get(pd, mr->mr.rkey, 99, 1, 0, &p), 0);
+	CHECK(p == buf + 99);
+	mr_dereg(mr);
+	free(buf);
+}
+
+static int reg(void *addr, size_t len, unsigned access)
+{
+	struct dev_mr *mr;
+	int ret = mr_reg(pd, addr, len, (uintptr_t)addr, access, &mr);
+
+	if (!ret)
+		mr_dereg(mr);
+	return ret;
+}
+
+static void registration(void)
+{
+	size_t page = (size_t)sysconf(_SC_PAGESIZE);
+	char *m = mmap(NULL, 4 * page, PROT_READ | PROT_WRITE,
+		       MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	REQUIRE(m != MAP_FAILED);
+	CHECK_EQ(reg(m, 4 * page, RW), 0);
+	CHECK_EQ(reg(m, 10, RW | IBV_ACCESS_RELAXED_ORDERING | 1u << 29), 0);
+	CHECK_EQ(reg(m, 10, IBV_ACCESS_REMOTE_WRITE), -EINVAL);
+	CHECK_EQ(reg(m, 10, IBV_ACCESS_REMOTE_ATOMIC), -EINVAL);
+	CHECK_EQ(reg(m, 10, IBV_ACCESS_REMOTE_READ), 0);
+	CHECK_EQ(reg(m, 10, IBV_ACCESS_ON_DEMAND), -EINVAL);
+	CHECK_EQ(reg(m, 10, 1u << 15), -EINVAL);
+	CHECK_EQ(reg(m, 0, RW), -EINVAL);
+	CHECK_EQ(reg(m + 1, 0, RW), 0);
+	CHECK_EQ(reg(m, SIZE_MAX, 0), -EINVAL);
+	CHECK_EQ(reg(NULL, 10, 0), -EFAULT);
+	mprotect(m + page, page, PROT_READ);
+	CHECK_EQ(reg(m, 4 * page, 0), 0);
+	CHECK_EQ(reg(m, page, RW), 0);
+	CHECK_EQ(reg(m + page - 1, 2, RW), -EFAULT);
+	CHECK_EQ(reg(m + 2 * page, page, RW), 0);
+	mprotect(m + page, page, PROT_NONE);
+	CHECK_EQ(reg(m + page, 1, 0), -EFAULT);
+	munmap(m + page, page);
+	CHECK_EQ(reg(m, 2 * page, 0), -EFAULT);
+	CHECK_EQ(reg(m, page + 1, 0), -EFAULT);
+	CHECK_EQ(reg(m, page, RW), 0);
+	CHECK_EQ(reg((void *)"a string constant", 4, RW), -EFAULT);
+	CHECK_EQ(reg((void *)"a string constant", 4, 0), 0);
+	munmap(m, 4 * page);
+}
+
+/* Costs by mapping, not by byte. A terabyte page by page would take minutes. */
+static void huge(void)
+{
+	size_t len = 1ull << 40;
+	void *m = mmap(NULL, len, PROT_READ | PROT_WRITE,
+		       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	struct timespec a, b;
+
+	SKIP_IF(m == MAP_FAILED, "no terabyte of address space");
+	clock_gettime(CLOCK_MONOTONIC, &a);
+	CHECK_EQ(reg(m, len, RW), 0);
+	clock_gettime(CLOCK_MONOTONIC, &b);
+	CHECK((b.tv_sec - a.tv_sec) * 1000 + (b.tv_nsec - a.tv_nsec) / 1000000 < 1000);
+	munmap(m, len);
+}
+
+static void rereg(void)
+{
+	static char a[64], b[128];
+	struct dev_mr *mr;
+	void *p = NULL;
+	uint64_t at = (uintptr_t)b;
+
+	REQUIRE(mr_reg(pd, a, 64, (uintptr_t)a, 0, &mr) == 0);
+	CHECK_EQ(mr_rereg(mr, 0, NULL, NULL, 0, 0), IBV_REREG_MR_ERR_INPUT);
+	CHECK_EQ(mr_rereg(mr, 8, NULL, NULL, 0, 0), IBV_REREG_MR_ERR_INPUT);
+	CHECK_EQ(mr_rereg(mr, IBV_REREG_MR_CHANGE_PD, NULL, NULL, 0, 0),
+		 IBV_REREG_MR_ERR_INPUT);
+	CHECK_EQ(mr_rereg(mr, IBV_REREG_MR_CHANGE_ACCESS, NULL, NULL, 0,
+			  IBV_ACCESS_REMOTE_WRITE),
+		 IBV_REREG_MR_ERR_INPUT);
+	CHECK_EQ(errno, EINVAL);
+	CHECK_EQ(get(pd, mr->mr.lkey, (uintptr_t)a, 64, 0, &p), 0);
+	CHECK_EQ(mr_rereg(mr,
+			  IBV_REREG_MR_CHANGE_TRANSLATION | IBV_REREG_MR_CHANGE_PD |
+				  IBV_REREG_MR_CHANGE_ACCESS,
+			  other, b, 128, RW),
+		 0);
+	CHECK_EQ(get(other, mr->mr.lkey, at, 128, RW, &p), 0);
+	CHECK(p == b && mr->mr.addr == b && mr->mr.length == 128 &&
+	      mr->mr.pd == &other->pd);
+	CHECK_EQ(get(pd, mr->mr.lkey, at, 1, 0, &p), -EPERM);
+	mr_dereg(mr);
+	CHECK_EQ(atomic_load(&pd->refs), 0);
+	CHECK_EQ(atomic_load(&other->refs), 0);
+}
+
+/* 3000 regions at once over three chunks: all keys differ and find their own. */
+static void many(void)
+{
+	enum { N = 3000 };
+	static char mem[N];
+	static struct dev_mr *mr[N];
+	uint32_t adjacent = 0;
+	void *p = NULL;
+
+	for (int i = 0; i < N; i++)
+		REQUIRE(mr_reg(pd, &mem[i], 1, (uintptr_t)&mem[i], 0, &mr[i]) == 0);
+	for (int i = 0; i < N; i++) {
+		CHECK(!get(pd, mr[i]->mr.lkey, (uintptr_t)&mem[i], 1, 0, &p));
+		CHECK(p == &mem[i]);
+		if (i && (mr[i]->mr.lkey >> 8) - (mr[i - 1]->mr.lkey >> 8) == 1)
+			adjacent++;
+	}
+	CHECK(adjacent < N / 10);
+	for (int i = 0; i < N; i++)
+		mr_dereg(mr[i]);
+}
+
+/* ---- deregistration against users ------------------------------------------- */
+
+static _Atomic uint32_t race_key;
+static _Atomic(char *) race_mem;
+static atomic_bool race_stop;
+static atomic_ulong race_hits;
+
+/* Writes through whatever key is current; the memory is unmapped right after the
+ * deregistration returns, so a check that came too late is a crash. */
+static void *race_user(void *arg)
+{
+	struct mr_slot *ref;
+	void *p;
+
+	(void)arg;
+	while (!atomic_load(&race_stop)) {
+		char *mem = atomic_load(&race_mem);
+		uint32_t key = atomic_load(&race_key);
+
+		if (mr_get(pd, key, (uintptr_t)mem, 4096, IBV_ACCESS_LOCAL_WRITE, &ref,
+			   &p))
+			continue;
+		memset(p, 1, 4096);
+		mr_put(ref);
+		atomic_fetch_add(&race_hits, 1);
+	}
+	return NULL;
+}
+
+static void dereg_waits_for_users(void)
+{
+	pthread_t thread[3];
+	unsigned rounds = 4000;
+
+	for (int i = 0; i < 3; i++)
+		pthread_create(&thread[i], NULL, race_user, NULL);
+	for (unsigned i = 0; i < rounds || !atomic_load(&race_hits); i++) {
+		char *m = mmap(NULL, 4096, PROT_READ | PROT_WRITE,
+			       MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+		struct dev_mr *mr;
+
+		REQUIRE(m != MAP_FAILED);
+		REQUIRE(mr_reg(pd, m, 4096, (uintptr_t)m, IBV_ACCESS_LOCAL_WRITE, &mr) ==
+			0);
+		atomic_store(&race_mem, m);
+		atomic_store(&race_key, mr->mr.lkey);
+		if (i % 8 == 0)
+			sched_yield();
+		mr_dereg(mr);
+		munmap(m, 4096);
+	}
+	atomic_store(&race_stop, true);
+	for (int i = 0; i < 3; i++)
+		pthread_join(thread[i], NULL);
+	CHECK(atomic_load(&race_hits) > 0);
+}
+
+int main(int argc, char **argv)
+{
+	t_init(argc, argv);
+	if (device_open(device_the(), &ctx) || pd_alloc(ctx, &pd) ||
+	    pd_alloc(ctx, &other))
+		return 1;
+	T_RUN(checks);
+	T_RUN(iova_and_zero_based);
+	T_RUN(registration);
+	T_RUN(huge);
+	T_RUN(rereg);
+	T_RUN(many);
+	T_RUN(dereg_waits_for_users);
+	CHECK_EQ(pd_dealloc(pd), 0);
+	CHECK_EQ(pd_dealloc(other), 0);
+	device_close(ctx);
+	return t_done();
+}

@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* The dispatch tables of a context: verbs.h jumps through them inline. A slot
+ * that is NULL makes the inline answer EOPNOTSUPP, which is what we want for all
+ * we do not have; the header calls a few without looking, and those are named
+ * here even though nothing can reach them. */
+#include "dev/verbs.h"
+
+#include <errno.h>
+
+static int op_poll_cq(struct ibv_cq *cq, int n, struct ibv_wc *wc)
+{
+	return fork_dead() ? -1 : cq_poll(to_cq(cq), n, wc);
+}
+
+static int op_req_notify_cq(struct ibv_cq *cq, int solicited_only)
+{
+	return fork_dead() ? ENODEV : -cq_req_notify(to_cq(cq), solicited_only != 0);
+}
+
+static int op_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr,
+			struct ibv_send_wr **bad)
+{
+	if (fork_dead()) {
+		*bad = wr;
+		return ENODEV;
+	}
+	return -post_send(to_qp(qp), wr, bad);
+}
+
+static int op_post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr,
+			struct ibv_recv_wr **bad)
+{
+	if (fork_dead()) {
+		*bad = wr;
+		return ENODEV;
+	}
+	return -post_recv(to_qp(qp), wr, bad);
+}
+
+static int op_post_srq_recv(struct ibv_srq *srq, struct ibv_recv_wr *wr,
+			    struct ibv_recv_wr **bad)
+{
+	if (fork_dead()) {
+		*bad = wr;
+		return ENODEV;
+	}
+	return -srq_post(to_srq(srq), wr, bad);
+}
+
+static int op_query_port(struct ibv_context *context, uint8_t port,
+			 struct ibv_port_attr *attr, size_t size)
+{
+	(void)context;
+	return fork_dead() ? ENODEV : -query_port(port, attr, size);
+}
+
+static int op_query_device_ex(struct ibv_context *context,
+			      const struct ibv_query_device_ex_input *input,
+			      struct ibv_device_attr_ex *attr, size_t size)
+{
+	(void)context;
+	return fork_dead() ? ENODEV : -query_device_ex(input, attr, size);
+}
+
+static struct ibv_cq_ex *op_create_cq_ex(struct ibv_context *context,
+					 struct ibv_cq_init_attr_ex *attr)
+{
+	struct dev_cq *cq = NULL;
+	int ret = fork_dead() ? -ENODEV : cq_create_ex(to_ctx(context), attr, &cq);
+
+	if (ret) {
+		errno = -ret;
+		return NULL;
+	}
+	return &cq->ex;
+}
+
+/* ---- called by the header without a check ------------------------------------- */
+
+static int op_no_bind_mw(struct ibv_qp *qp, struct ibv_mw *mw, struct ibv_mw_bind *bind)
+{
+	(void)qp;
+	(void)mw;
+	(void)bind;
+	return EOPNOTSUPP;
+}
+
+static int op_no_dealloc_mw(struct ibv_mw *mw)
+{
+	(void)mw;
+	return EOPNOTSUPP;
+}
+
+static int op_no_close_xrcd(struct ibv_xrcd *xrcd)
+{
+	(void)xrcd;
+	return EOPNOTSUPP;
+}
+
+void ops_fill(struct verbs_context *v)
+{
+	struct ibv_context_ops *ops = &v->context.ops;
+
+	ops->poll_cq = op_poll_cq;
+	ops->req_notify_cq = op_req_notify_cq;
+	ops->post_send = op_post_send;
+	ops->post_recv = op_post_recv;
+	ops->post_srq_recv = op_post_srq_recv;
+	ops->bind_mw = op_no_bind_mw;
+	ops->dealloc_mw = op_no_dealloc_mw;
+	v->query_port = op_query_port;
+	v->query_device_ex = op_query_device_ex;
+	v->create_cq_ex = op_create_cq_ex;
+	v->close_xrcd = op_no_close_xrcd;
+}

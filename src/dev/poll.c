@@ -1,0 +1,517 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Design notes. A stream is in exactly one group, that of its QP's receive CQ,
+ * so that one descriptor change moves all streams of a CQ between the thread
+ * and a poller. A send CQ that differs from the receive CQ has no streams of its
+ * own but links to the groups of the CQs that do.
+ *
+ * Locks: group.lock is dev.h's cq->src_lock. The thread and whoever changes a
+ * group wait for it; pollers only try it, so that a poll of two CQs that link to
+ * each other cannot deadlock. `leases` is a leaf but for the loop's own lock. */
+#include "dev/poll.h"
+
+#include "base/fdset.h"
+#include "base/log.h"
+#include "base/loop.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+
+enum {
+	DIRECT_MAX = 4, /* up to so many streams are read one by one */
+	/* A lease begins after so many empty polls in a row: an event-driven
+	 * program has one or two. Who spins on memory between polls pays for a
+	 * lease with milliseconds: a lease that ran out with something to read
+	 * makes the next one harder to get, one that lasted makes it easier. */
+	LEASE_MIN = 8,
+	LEASE_MAX = 4096,
+	EVENTS = 32,
+};
+
+struct poll_link {
+	struct poll_group *group;
+	unsigned count; /* QPs */
+};
+
+struct poll_group {
+	struct lock lock;
+	struct dev_cq *cq;
+	struct list sources, again;
+	_Atomic unsigned n;
+	int epfd;	   /* -1 until the first stream */
+	struct loop_fd lf; /* epfd in the loop */
+	bool in_loop;	   /* lf was added */
+	struct poll_link *to, *from; /* groups I poll for; groups that poll for me */
+	unsigned nto, nfrom;
+	atomic_int refs; /* the CQ's, the loop's */
+
+	_Atomic bool leased;  /* written under leases.lock */
+	_Atomic uint32_t polls;
+	uint32_t streak;      /* empty polls in a row (lock) */
+	uint32_t lease_after; /* LEASE_MIN..LEASE_MAX (lock) */
+	_Atomic uint32_t lasted; /* looks that found the lease in use */
+	uint32_t seen;	      /* leases.lock: polls at the last look */
+	struct list lease;    /* leases.lock: leased, or a poller left something owed */
+	struct list back;  /* in leases_look() alone */
+};
+
+static struct {
+	struct lock lock;
+	struct list list;
+	struct loop_timer timer;
+	uint64_t interval;
+} leases = { .lock = LOCK_INIT, .list = LIST_INIT(leases.list) };
+
+static void group_put(struct poll_group *g)
+{
+	if (atomic_fetch_sub(&g->refs, 1) != 1)
+		return;
+	lock_fini(&g->lock);
+	free(g->to);
+	free(g->from);
+	free(g);
+}
+
+static bool run_source(struct poll_group *g, struct poll_source *s, bool by_thread)
+{
+	bool moved = s->progress(s, by_thread);
+
+	if (s->again && !list_linked(&s->again_link))
+		list_add_tail(&g->again, &s->again_link);
+	else if (!s->again)
+		list_del(&s->again_link);
+	return moved;
+}
+
+/* Those whose descriptors are ready. */
+static void run_ready(struct poll_group *g, bool by_thread)
+{
+	struct epoll_event ev[EVENTS];
+	int n = epoll_wait(g->epfd, ev, EVENTS, 0);
+
+	for (int i = 0; i < n; i++)
+		run_source(g, ev[i].data.ptr, by_thread);
+}
+
+static void run_again(struct poll_group *g, bool by_thread)
+{
+	struct poll_source *s, *tmp;
+
+	list_for_each_safe(s, tmp, &g->again, again_link)
+		run_source(g, s, by_thread);
+}
+
+static bool run_all(struct poll_group *g, bool by_thread)
+{
+	struct poll_source *s, *tmp;
+	bool moved = false;
+
+	list_for_each_safe(s, tmp, &g->sources, link)
+		moved |= run_source(g, s, by_thread);
+	return moved;
+}
+
+static void lf_ready(struct loop_fd *lf, uint32_t revents)
+{
+	struct poll_group *g = container_of(lf, struct poll_group, lf);
+
+	(void)revents;
+	lock_get(&g->lock);
+	if (g->epfd >= 0) {
+		run_again(g, true);
+		run_ready(g, true);
+	}
+	lock_put(&g->lock);
+}
+
+/* ---- leases ---------------------------------------------------------------- */
+
+static void leases_look(struct loop_timer *t);
+
+static bool any_armed(const struct poll_group *g)
+{
+	if (g->cq->armed != CQ_IDLE)
+		return true;
+	for (unsigned i = 0; i < g->nfrom; i++)
+		if (g->from[i].group->cq->armed != CQ_IDLE)
+			return true;
+	return false;
+}
+
+/* The timer will look at g. */
+static void lease_watch(struct poll_group *g)
+{
+	lock_assert_held(&leases.lock);
+	if (list_linked(&g->lease))
+		return;
+	g->seen = g->polls - 1;
+	if (list_empty(&leases.list)) {
+		leases.timer.fire = leases_look;
+		leases.interval = MSEC;
+		loop_timer_set(&leases.timer, loop_now() + MSEC);
+	}
+	list_add_tail(&leases.list, &g->lease);
+}
+
+static void lease_end(struct poll_group *g)
+{
+	lock_assert_held(&leases.lock);
+	list_del(&g->lease);
+	if (!g->leased)
+		return;
+	g->leased = false;
+	loop_fd_mod(&g->lf, EPOLLIN);
+}
+
+/* Groups that nobody polled since the last look go back to the thread. */
+static void leases_look(struct loop_timer *t)
+{
+	struct list back = LIST_INIT(back), *n;
+	struct poll_group *g, *tmp;
+
+	lock_get(&leases.lock);
+	list_for_each_safe(g, tmp, &leases.list, lease) {
+		uint32_t polls = atomic_load_explicit(&g->polls, memory_order_relaxed);
+
+		if (polls != g->seen) {
+			g->seen = polls;
+			g->lasted++;
+			continue;
+		}
+		lease_end(g);
+		atomic_fetch_add(&g->refs, 1);
+		list_add_tail(&back, &g->back);
+	}
+	if (!list_empty(&leases.list)) {
+		leases.interval = leases.interval < 8 * MSEC ? leases.interval * 2 : 8 * MSEC;
+		loop_timer_set(t, loop_now() + leases.interval);
+	}
+	lock_put(&leases.lock);
+	while ((n = list_pop(&back))) { /* pays what the poller still owed */
+		g = list_entry(n, struct poll_group, back);
+		lock_get(&g->lock);
+		if (run_all(g, true) && g->lease_after < LEASE_MAX)
+			g->lease_after *= 2;
+		g->streak = 0;
+		lock_put(&g->lock);
+		group_put(g);
+	}
+}
+
+static void lease_begin(struct poll_group *g)
+{
+	lock_assert_held(&g->lock);
+	if (any_armed(g))
+		return;
+	lock_get(&leases.lock);
+	if (!g->leased) {
+		g->leased = true;
+		if (g->lasted > 4 && g->lease_after > LEASE_MIN)
+			g->lease_after /= 2;
+		g->lasted = 0;
+		loop_fd_mod(&g->lf, 0);
+		lease_watch(g);
+	}
+	lock_put(&leases.lock);
+}
+
+/* A poller leaves something owed and may never come back. */
+static void owing(struct poll_group *g)
+{
+	lock_assert_held(&g->lock);
+	if (any_armed(g)) {
+		run_again(g, true);
+		return;
+	}
+	lock_get(&leases.lock);
+	lease_watch(g);
+	lock_put(&leases.lock);
+}
+
+/* exit() waits for nothing, but what can be paid at once is: a peer whose last
+ * message was taken should not find it unanswered. */
+__attribute__((destructor)) static void pay_at_exit(void)
+{
+	struct poll_group *g;
+
+	if (!lock_try(&leases.lock))
+		return;
+	list_for_each(g, &leases.list, lease) {
+		if (!lock_try(&g->lock))
+			continue;
+		run_again(g, true);
+		lock_put(&g->lock);
+	}
+	lock_put(&leases.lock);
+}
+
+/* ---- polling ---------------------------------------------------------------- */
+
+static void poll_group(struct poll_group *g)
+{
+	unsigned n = atomic_load_explicit(&g->n, memory_order_relaxed);
+
+	if (!n)
+		return;
+	atomic_store_explicit(&g->polls,
+			      atomic_load_explicit(&g->polls, memory_order_relaxed) + 1,
+			      memory_order_relaxed);
+	if (!g->leased && ++g->streak >= g->lease_after)
+		lease_begin(g);
+	if (n <= DIRECT_MAX) {
+		run_all(g, false);
+	} else {
+		run_again(g, false);
+		run_ready(g, false);
+	}
+	if (!list_empty(&g->again) && !g->leased)
+		owing(g);
+}
+
+void poll_run(struct dev_cq *cq)
+{
+	struct poll_group *g = cq->group;
+
+	if (!lock_try(&g->lock))
+		return;
+	poll_group(g);
+	for (unsigned i = 0; i < g->nto; i++) {
+		struct poll_group *l = g->to[i].group;
+
+		if (lock_try(&l->lock)) {
+			poll_group(l);
+			lock_put(&l->lock);
+		}
+	}
+	lock_put(&g->lock);
+}
+
+/* Back to the thread; and what pollers left owed is paid, since the application
+ * is about to sleep. */
+static void give_back(struct poll_group *g)
+{
+	lock_assert_held(&g->lock);
+	g->streak = 0;
+	if (g->leased) {
+		lock_get(&leases.lock);
+		if (g->leased)
+			lease_end(g);
+		lock_put(&leases.lock);
+		run_all(g, true);
+	} else {
+		run_again(g, true);
+	}
+}
+
+void poll_arm(struct dev_cq *cq)
+{
+	struct poll_group *g = cq->group;
+
+	lock_get(&g->lock);
+	give_back(g);
+	lock_put(&g->lock);
+	for (unsigned i = 0;; i++) {
+		struct poll_group *l;
+
+		lock_get(&g->lock);
+		l = i < g->nto ? g->to[i].group : NULL;
+		if (l)
+			atomic_fetch_add(&l->refs, 1);
+		lock_put(&g->lock);
+		if (!l)
+			return;
+		lock_get(&l->lock);
+		give_back(l);
+		lock_put(&l->lock);
+		group_put(l);
+	}
+}
+
+/* ---- members ---------------------------------------------------------------- */
+
+static int group_open(struct poll_group *g)
+{
+	int ret;
+
+	if (g->epfd >= 0)
+		return 0;
+	g->epfd = fdset_take(epoll_create1(EPOLL_CLOEXEC));
+	if (g->epfd < 0)
+		return -errno;
+	g->lf = (struct loop_fd){ .fd = g->epfd, .events = EPOLLIN, .ready = lf_ready };
+	ret = loop_fd_add(&g->lf);
+	if (ret) {
+		fdset_close(g->epfd);
+		g->epfd = -1;
+		return ret;
+	}
+	g->in_loop = true;
+	return 0;
+}
+
+int poll_add(struct dev_cq *cq, struct poll_source *s)
+{
+	struct poll_group *g = cq->group;
+	struct epoll_event ev = { .data.ptr = s };
+	int ret;
+
+	lock_get(&g->lock);
+	ret = group_open(g);
+	if (!ret) {
+		s->group = g;
+		ev.events = s->events;
+		if (ev.events && epoll_ctl(g->epfd, EPOLL_CTL_ADD, s->fd, &ev))
+			ret = -errno;
+	}
+	if (!ret) {
+		list_add_tail(&g->sources, &s->link);
+		list_init(&s->again_link);
+		g->n++;
+	}
+	lock_put(&g->lock);
+	return ret;
+}
+
+void poll_del(struct poll_source *s)
+{
+	struct poll_group *g = s->group;
+
+	if (!g)
+		return;
+	lock_get(&g->lock);
+	if (list_linked(&s->link)) {
+		list_del(&s->link);
+		list_del(&s->again_link);
+		g->n--;
+	}
+	epoll_ctl(g->epfd, EPOLL_CTL_DEL, s->fd, NULL);
+	s->group = NULL;
+	lock_put(&g->lock);
+}
+
+void poll_mod(struct poll_source *s, uint32_t events)
+{
+	uint32_t old = atomic_exchange(&s->events, events);
+	struct poll_group *g = s->group;
+	struct epoll_event ev = { .events = events, .data.ptr = s };
+
+	if (!g || old == events)
+		return;
+	epoll_ctl(g->epfd, !events ? EPOLL_CTL_DEL : old ? EPOLL_CTL_MOD : EPOLL_CTL_ADD,
+		  s->fd, &ev);
+}
+
+/* ---- CQs and their links ------------------------------------------------------ */
+
+int poll_cq_init(struct dev_cq *cq)
+{
+	struct poll_group *g = calloc(1, sizeof(*g));
+
+	if (!g)
+		return -ENOMEM;
+	lock_init(&g->lock);
+	list_init(&g->sources);
+	list_init(&g->again);
+	list_init(&g->lease);
+	atomic_init(&g->refs, 1);
+	g->epfd = -1;
+	g->lease_after = LEASE_MIN;
+	g->cq = cq;
+	cq->group = g;
+	return 0;
+}
+
+static void forgotten(struct loop_fd *lf)
+{
+	struct poll_group *g = container_of(lf, struct poll_group, lf);
+
+	fdset_close(lf->fd);
+	group_put(g);
+}
+
+void poll_cq_fini(struct dev_cq *cq)
+{
+	struct poll_group *g = cq->group;
+
+	lock_get(&leases.lock);
+	if (g->leased) {
+		list_del(&g->lease);
+		g->leased = false;
+	}
+	lock_put(&leases.lock);
+	lock_get(&g->lock);
+	g->epfd = -1;
+	lock_put(&g->lock);
+	if (g->in_loop)
+		loop_fd_del(&g->lf, forgotten);
+	else
+		group_put(g);
+	cq->group = NULL;
+}
+
+static int link_add(struct poll_link **list, unsigned *n, struct poll_group *g)
+{
+	struct poll_link *l;
+
+	for (unsigned i = 0; i < *n; i++) {
+		if ((*list)[i].group == g) {
+			(*list)[i].count++;
+			return 0;
+		}
+	}
+	l = realloc(*list, (*n + 1) * sizeof(*l));
+	if (!l)
+		return -ENOMEM;
+	*list = l;
+	l[(*n)++] = (struct poll_link){ g, 1 };
+	return 0;
+}
+
+static void link_del(struct poll_link *list, unsigned *n, struct poll_group *g)
+{
+	for (unsigned i = 0; i < *n; i++) {
+		if (list[i].group != g)
+			continue;
+		if (!--list[i].count)
+			list[i] = list[--*n];
+		return;
+	}
+}
+
+int poll_link(struct dev_cq *send_cq, struct dev_cq *recv_cq)
+{
+	struct poll_group *a = send_cq->group, *b = recv_cq->group;
+	int ret;
+
+	if (a == b)
+		return 0;
+	lock_get(&a->lock);
+	ret = link_add(&a->to, &a->nto, b);
+	lock_put(&a->lock);
+	if (ret)
+		return ret;
+	lock_get(&b->lock);
+	ret = link_add(&b->from, &b->nfrom, a);
+	lock_put(&b->lock);
+	if (ret) {
+		lock_get(&a->lock);
+		link_del(a->to, &a->nto, b);
+		lock_put(&a->lock);
+	}
+	return ret;
+}
+
+void poll_unlink(struct dev_cq *send_cq, struct dev_cq *recv_cq)
+{
+	struct poll_group *a = send_cq->group, *b = recv_cq->group;
+
+	if (a == b)
+		return;
+	lock_get(&a->lock);
+	link_del(a->to, &a->nto, b);
+	lock_put(&a->lock);
+	lock_get(&b->lock);
+	link_del(b->from, &b->nfrom, a);
+	lock_put(&b->lock);
+}

@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* QP numbers. QPN = (rendezvous port << 8) | index: a GID and a QPN name a TCP
+ * port where the QP's process can be reached, without daemon or registry.
+ * A port is reserved (TCP and UDP bound, dual-stack, not listening) when its
+ * first number is given out. */
+#ifndef ANYRDMA_DEV_QPN_H
+#define ANYRDMA_DEV_QPN_H
+
+#include <stdint.h>
+
+/* A free number, indices reused oldest first; never 0, 1 or 0xFFFFFF.
+ * -errno: EMFILE, EADDRINUSE (no port free), ENOMEM. */
+int qpn_get(uint32_t *qpn);
+void qpn_put(uint32_t qpn);
+
+/* The port of this number starts to listen (idempotent). Each connection is
+ * handed to incoming() in the loop thread: a non-blocking descriptor that is
+ * the callee's. */
+int qpn_listen(uint32_t qpn, void (*incoming)(int fd));
+
+static inline uint16_t qpn_port(uint32_t qpn)
+{
+	return (uint16_t)(qpn >> 8);
+}
+
+#endif

@@ -1,0 +1,212 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "base/log.h"
+#include "dev/transport.h"
+#include "dev/verbs.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+static atomic_int count;
+
+static int create_check(const struct ibv_srq_attr *a)
+{
+	if (!a->max_wr || a->max_wr > DEV_MAX_SRQ_WR)
+		return log_refuse(EINVAL,
+				  "ibv_create_srq: %u work requests, 1 to %d are "
+				  "allowed",
+				  a->max_wr, DEV_MAX_SRQ_WR);
+	if (a->max_sge > DEV_MAX_SGE)
+		return log_refuse(EINVAL,
+				  "ibv_create_srq: %u SGEs, at most %d are allowed",
+				  a->max_sge, DEV_MAX_SGE);
+	if (atomic_load(&count) >= DEV_MAX_SRQ)
+		return log_refuse(ENOMEM,
+				  "ibv_create_srq: %d SRQs exist, no more are "
+				  "allowed",
+				  DEV_MAX_SRQ);
+	return 0;
+}
+
+int srq_create(struct dev_pd *pd, struct ibv_srq_init_attr *attr, struct dev_srq **out)
+{
+	static atomic_uint handle;
+	struct dev_srq *srq;
+	int ret = create_check(&attr->attr);
+
+	if (ret)
+		return ret;
+	srq = calloc(1, sizeof(*srq));
+	if (!srq)
+		return -ENOMEM;
+	srq->rq.max_wr = attr->attr.max_wr;
+	srq->rq.max_sge = attr->attr.max_sge;
+	srq->rq.stride =
+		(uint32_t)(sizeof(struct rqe) + srq->rq.max_sge * sizeof(struct ibv_sge));
+	srq->rq.mem = wq_alloc(srq->rq.max_wr, srq->rq.stride, &srq->rq.mask);
+	if (!srq->rq.mem) {
+		free(srq);
+		return -ENOMEM;
+	}
+	srq->srq.context = pd->pd.context;
+	srq->srq.srq_context = attr->srq_context;
+	srq->srq.pd = &pd->pd;
+	srq->srq.handle = atomic_fetch_add(&handle, 1);
+	srq->pd = pd;
+	pthread_mutex_init(&srq->srq.mutex, NULL);
+	pthread_cond_init(&srq->srq.cond, NULL);
+	pthread_cond_init(&srq->unpinned, NULL);
+	lock_init(&srq->lock);
+	list_init(&srq->waiting);
+	atomic_fetch_add(&pd->refs, 1);
+	ctx_get(to_ctx(pd->pd.context));
+	atomic_fetch_add(&count, 1);
+	*out = srq;
+	return 0;
+}
+
+int srq_destroy(struct dev_srq *srq)
+{
+	int refs = atomic_load(&srq->refs);
+
+	if (refs)
+		return log_refuse(EBUSY, "ibv_destroy_srq: %d QPs still use SRQ %u", refs,
+				  srq->srq.handle);
+	async_drain_srq(srq);
+	atomic_fetch_sub(&srq->pd->refs, 1);
+	ctx_put(to_ctx(srq->srq.context));
+	atomic_fetch_sub(&count, 1);
+	pthread_mutex_destroy(&srq->srq.mutex);
+	pthread_cond_destroy(&srq->srq.cond);
+	pthread_cond_destroy(&srq->unpinned);
+	lock_fini(&srq->lock);
+	free(srq->rq.mem);
+	free(srq);
+	return 0;
+}
+
+int srq_modify(struct dev_srq *srq, const struct ibv_srq_attr *attr, int mask)
+{
+	if (mask & ~(IBV_SRQ_MAX_WR | IBV_SRQ_LIMIT))
+		return log_refuse(EINVAL, "ibv_modify_srq: unknown mask 0x%x", mask);
+	/* IBV_DEVICE_SRQ_RESIZE is not promised. */
+	if ((mask & IBV_SRQ_MAX_WR) && attr->max_wr != srq->rq.max_wr)
+		return log_refuse(EINVAL,
+				  "ibv_modify_srq: the device cannot resize SRQs");
+	if ((mask & IBV_SRQ_LIMIT) && attr->srq_limit > srq->rq.max_wr)
+		return log_refuse(EINVAL, "ibv_modify_srq: limit %u of %u work requests",
+				  attr->srq_limit, srq->rq.max_wr);
+	if (mask & IBV_SRQ_LIMIT) {
+		lock_get(&srq->lock);
+		srq->limit = attr->srq_limit;
+		lock_put(&srq->lock);
+	}
+	return 0;
+}
+
+void srq_query(struct dev_srq *srq, struct ibv_srq_attr *attr)
+{
+	lock_get(&srq->lock);
+	*attr = (struct ibv_srq_attr){ .max_wr = srq->rq.max_wr,
+				       .max_sge = srq->rq.max_sge,
+				       .srq_limit = srq->limit };
+	lock_put(&srq->lock);
+}
+
+/* As many waiting QPs as there are new receives are told to go on, first come
+ * first served; the peers of the others try again by their RNR timers. The QP is
+ * pinned meanwhile: its destruction waits. */
+static void wake_waiting(struct dev_srq *srq, uint32_t n)
+{
+	const struct dev_transport *tr;
+	struct dev_qp *qp;
+	struct list *l;
+
+	lock_get(&srq->lock);
+	while (n-- && (l = list_pop(&srq->waiting))) {
+		qp = list_entry(l, struct dev_qp, srq_wait);
+		qp->srq_pins++;
+		lock_put(&srq->lock);
+		lock_get(&qp->lock);
+		tr = qp->tr;
+		lock_put(&qp->lock);
+		if (tr)
+			tr->recv_posted(qp);
+		lock_get(&srq->lock);
+		if (!--qp->srq_pins)
+			pthread_cond_broadcast(&srq->unpinned);
+	}
+	lock_put(&srq->lock);
+}
+
+void srq_forget_qp(struct dev_srq *srq, struct dev_qp *qp)
+{
+	lock_get(&srq->lock);
+	list_del(&qp->srq_wait);
+	while (qp->srq_pins)
+		lock_wait(&srq->lock, &srq->unpinned);
+	lock_put(&srq->lock);
+}
+
+static int post_one_locked(struct dev_srq *srq, const struct ibv_recv_wr *wr)
+{
+	struct dev_rq *rq = &srq->rq;
+	int ret;
+
+	lock_assert_held(&srq->lock);
+	if (atomic_load_explicit(&rq->outstanding, memory_order_acquire) >= rq->max_wr)
+		return log_refuse(ENOMEM,
+				  "ibv_post_srq_recv: SRQ %u is full with %u work "
+				  "requests",
+				  srq->srq.handle, rq->max_wr);
+	ret = rqe_fill(rq_at(rq, rq->tail), wr, rq->max_sge);
+	if (ret)
+		return ret;
+	rq->tail++;
+	atomic_fetch_add_explicit(&rq->outstanding, 1, memory_order_relaxed);
+	return 0;
+}
+
+int srq_post(struct dev_srq *srq, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad)
+{
+	uint32_t n = 0;
+	bool wake;
+	int ret = 0;
+
+	lock_get(&srq->lock);
+	for (; wr; wr = wr->next, n++) {
+		ret = post_one_locked(srq, wr);
+		if (ret) {
+			*bad = wr;
+			break;
+		}
+	}
+	wake = n && !list_empty(&srq->waiting);
+	lock_put(&srq->lock);
+	if (wake)
+		wake_waiting(srq, n);
+	return ret;
+}
+
+int srq_take_locked(struct dev_srq *srq, struct dev_qp *qp)
+{
+	struct dev_rq *rq = &srq->rq;
+	bool low = false;
+	int ret = 0;
+
+	lock_assert_held(&qp->lock);
+	lock_get(&srq->lock);
+	if (rq->head == rq->tail) {
+		if (!list_linked(&qp->srq_wait))
+			list_add_tail(&srq->waiting, &qp->srq_wait);
+		ret = -ENOENT;
+	} else {
+		rqe_copy(qp->cur, rq_at(rq, rq->head++));
+		low = rq->tail - rq->head < srq->limit;
+		if (low)
+			srq->limit = 0;
+	}
+	lock_put(&srq->lock);
+	if (low)
+		async_srq(srq, IBV_EVENT_SRQ_LIMIT_REACHED);
+	return ret;
+}

@@ -1,0 +1,120 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* The device's services for a transport: receives out, completions in, and the
+ * ways a QP fails. */
+#include "dev/transport.h"
+#include "base/log.h"
+#include "dev/complete.h"
+#include "dev/verbs.h"
+
+#include <errno.h>
+
+bool qp_may_send_locked(const struct dev_qp *qp)
+{
+	if (qp->qp.state == IBV_QPS_RTS)
+		return true;
+	return qp->qp.state == IBV_QPS_SQD && (int32_t)(qp->sqd_upto - qp->sq.next) > 0;
+}
+
+bool qp_may_receive_locked(const struct dev_qp *qp)
+{
+	return qp->qp.state == IBV_QPS_RTR || qp->qp.state == IBV_QPS_RTS ||
+	       qp->qp.state == IBV_QPS_SQD;
+}
+
+int recv_take(struct dev_qp *qp)
+{
+	int ret = 0;
+
+	lock_get(&qp->lock);
+	if (qp->cur_valid) {
+		lock_put(&qp->lock);
+		return 0;
+	}
+	if (!qp_may_receive_locked(qp)) {
+		ret = -ENOENT;
+	} else if (qp->srq) {
+		ret = srq_take_locked(qp->srq, qp);
+	} else if (qp->rq.head == qp->rq.tail) {
+		qp->rnr_told = true;
+		ret = -ENOENT;
+	} else {
+		rqe_copy(qp->cur, rq_at(&qp->rq, qp->rq.head++));
+	}
+	qp->cur_valid = !ret;
+	lock_put(&qp->lock);
+	return ret;
+}
+
+void recv_done(struct dev_qp *qp, const struct ibv_wc *wc, bool solicited)
+{
+	lock_get(&qp->lock);
+	if (!qp->cur_valid) {
+		lock_put(&qp->lock);
+		return;
+	}
+	if (qp->qp.state == IBV_QPS_RTR && !qp->comm_est_sent) {
+		qp->comm_est_sent = true;
+		async_qp(qp, IBV_EVENT_COMM_EST);
+	}
+	qp->cur_valid = false;
+	if (recv_complete_locked(qp, qp->cur, wc, solicited))
+		qp_to_err_locked(qp);
+	lock_put(&qp->lock);
+}
+
+/* ---- failing ---------------------------------------------------------------- */
+
+/* ERR and RESET: somebody was faster, or the application has done it itself and
+ * flushes; both are right. */
+static bool may_fail_locked(const struct dev_qp *qp)
+{
+	return qp->qp.state != IBV_QPS_ERR && qp->qp.state != IBV_QPS_RESET;
+}
+
+void qp_fail_send(struct dev_qp *qp, uint32_t idx, enum ibv_wc_status status,
+		  const char *why)
+{
+	struct dev_sq *sq = &qp->sq;
+
+	lock_get(&qp->lock);
+	if (!may_fail_locked(qp)) {
+		lock_put(&qp->lock);
+		return;
+	}
+	log_info("QP 0x%x fails: %s: %s", qp->qp.qp_num, complete_status_str(status),
+		 why);
+	for (uint32_t i = sq->done; i != sq->tail && i != idx; i++)
+		sq_at(sq, i)->finished = 1;
+	sq_retire_locked(qp);
+	if (!may_fail_locked(qp)) {
+		lock_put(&qp->lock); /* the CQ overran on the way */
+		return;
+	}
+	if (sq->done == sq->tail)
+		async_qp(qp, IBV_EVENT_QP_FATAL);
+	else
+		sq_complete_locked(qp, status);
+	qp_to_err_locked(qp);
+	lock_put(&qp->lock);
+}
+
+void qp_fail_recv(struct dev_qp *qp, enum ibv_wc_status status, int ev, const char *why)
+{
+	struct ibv_wc wc = { .status = status, .opcode = IBV_WC_RECV };
+
+	lock_get(&qp->lock);
+	if (!may_fail_locked(qp)) {
+		lock_put(&qp->lock);
+		return;
+	}
+	log_info("QP 0x%x fails as responder: %s: %s", qp->qp.qp_num,
+		 complete_status_str(status), why);
+	if (qp->cur_valid) {
+		qp->cur_valid = false;
+		recv_complete_locked(qp, qp->cur, &wc, true);
+	}
+	if (ev >= 0)
+		async_qp(qp, (enum ibv_event_type)ev);
+	qp_to_err_locked(qp);
+	lock_put(&qp->lock);
+}

@@ -1,0 +1,137 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* The device's verbs, one function each: 0 or -errno, outputs written only on
+ * success. src/verbs/api.c turns them into the exported calls and dev/ops.c
+ * into the context's table; both ask fork_dead() first. */
+#ifndef ANYRDMA_DEV_VERBS_H
+#define ANYRDMA_DEV_VERBS_H
+
+#include "dev/dev.h"
+
+/* ---- fork.c -------------------------------------------------------------- */
+
+/* True in a forked child: objects are dead, no lock may be taken. */
+bool fork_dead(void);
+/* Installs the handlers (idempotent). */
+void fork_watch(void);
+
+/* ---- device.c, query.c --------------------------------------------------- */
+
+struct ibv_device *device_the(void); /* the one device; static, never freed */
+uint64_t device_guid(void);	     /* network order, never 0 */
+int device_open(struct ibv_device *dev, struct dev_ctx **out);
+int device_close(struct dev_ctx *ctx);
+/* An object of ctx comes and goes. */
+void ctx_get(struct dev_ctx *ctx);
+void ctx_put(struct dev_ctx *ctx);
+/* Calls fn for every open context; no lock of the device order but the evq's
+ * may be taken in it. */
+void device_each_ctx(void (*fn)(struct dev_ctx *ctx, int arg), int arg);
+
+void query_device(struct ibv_device_attr *attr);
+int query_device_ex(const struct ibv_query_device_ex_input *input,
+		    struct ibv_device_attr_ex *attr, size_t size);
+/* Fills the first `size` bytes of struct ibv_port_attr. */
+int query_port(uint8_t port, struct ibv_port_attr *attr, size_t size);
+int query_gid(uint32_t port, uint32_t index, union ibv_gid *gid);
+int query_gid_entry(uint32_t port, uint32_t index, struct ibv_gid_entry *e);
+int query_pkey(uint8_t port, int index, uint16_t *pkey);
+
+/* ---- objects -------------------------------------------------------------- */
+
+int pd_alloc(struct dev_ctx *ctx, struct dev_pd **out);
+int pd_dealloc(struct dev_pd *pd);
+
+int mr_reg(struct dev_pd *pd, void *addr, size_t len, uint64_t iova, unsigned access,
+	   struct dev_mr **out);
+/* IBV_REREG_MR_ERR_* or 0; errno says why. */
+int mr_rereg(struct dev_mr *mr, int flags, struct dev_pd *pd, void *addr, size_t len,
+	     unsigned access);
+void mr_dereg(struct dev_mr *mr);
+/* maps.c: the range is mapped, readable, and writable if asked. 0, -EFAULT. */
+int maps_check(uintptr_t addr, size_t len, bool writable);
+
+int channel_create(struct dev_ctx *ctx, struct dev_channel **out);
+int channel_destroy(struct dev_channel *ch);
+int channel_get_event(struct dev_channel *ch, struct dev_cq **out) NO_TSA;
+/* Queues a completion event of cq. Called with cq->lock held. */
+void channel_fire(struct dev_cq *cq);
+/* Drops unfetched events of cq and waits for acks of the fetched ones. */
+void channel_drain(struct dev_cq *cq);
+
+int cq_create(struct dev_ctx *ctx, int cqe, void *context, struct dev_channel *ch,
+	      int vector, struct dev_cq **out);
+int cq_destroy(struct dev_cq *cq);
+int cq_resize(struct dev_cq *cq, int cqe);
+int cq_poll(struct dev_cq *cq, int n, struct ibv_wc *wc);
+int cq_req_notify(struct dev_cq *cq, bool solicited_only);
+void cq_ack_events(struct dev_cq *cq, unsigned n);
+/* cq_ex.c */
+int cq_create_ex(struct dev_ctx *ctx, const struct ibv_cq_init_attr_ex *attr,
+		 struct dev_cq **out);
+
+int srq_create(struct dev_pd *pd, struct ibv_srq_init_attr *attr, struct dev_srq **out);
+int srq_modify(struct dev_srq *srq, const struct ibv_srq_attr *attr, int mask);
+void srq_query(struct dev_srq *srq, struct ibv_srq_attr *attr);
+int srq_destroy(struct dev_srq *srq);
+int srq_post(struct dev_srq *srq, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
+/* Takes the next receive into qp->cur, or puts qp on the waiting list.
+ * Called with qp->lock held. */
+int srq_take_locked(struct dev_srq *srq, struct dev_qp *qp) REQUIRES(qp->lock);
+/* Takes qp off the waiting list; returns when no recv_posted() runs for it. */
+void srq_forget_qp(struct dev_srq *srq, struct dev_qp *qp);
+
+int qp_create(struct dev_pd *pd, struct ibv_qp_init_attr *attr, struct dev_qp **out);
+int qp_destroy(struct dev_qp *qp);
+void qp_query(struct dev_qp *qp, struct ibv_qp_attr *attr, struct ibv_qp_init_attr *init);
+int qp_modify(struct dev_qp *qp, const struct ibv_qp_attr *attr, int mask);
+/* Empties both queues (RESET). */
+void qp_clear_locked(struct dev_qp *qp) REQUIRES(qp->lock);
+
+/* qp_state.c: the verbs' table. 0 or -EINVAL; no log, no side effect. */
+int qp_state_check(enum ibv_qp_state cur, enum ibv_qp_state next, int mask);
+const char *qp_state_str(enum ibv_qp_state s);
+/* The one setter of qp.state. */
+void qp_state_set_locked(struct dev_qp *qp, enum ibv_qp_state s) REQUIRES(qp->lock);
+
+/* complete.c: completes everything with WR_FLUSH_ERR, in order; sets flushed. */
+void qp_flush_locked(struct dev_qp *qp) REQUIRES(qp->lock);
+/* Only what is new in one queue of a flushed QP (a post in ERR). */
+void sq_flush_locked(struct dev_qp *qp) REQUIRES(qp->lock);
+void rq_flush_locked(struct dev_qp *qp) REQUIRES(qp->lock);
+/* SQD was entered, or the SQ has moved: raises SQ_DRAINED when due. */
+void sq_drained_check_locked(struct dev_qp *qp) REQUIRES(qp->lock);
+
+int post_send(struct dev_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad);
+int post_recv(struct dev_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
+/* Copies wr into r; -EINVAL if it has too many SGEs. */
+int rqe_fill(struct rqe *r, const struct ibv_recv_wr *wr, uint32_t max_sge);
+void rqe_copy(struct rqe *to, const struct rqe *from);
+/* Memory of a queue of max_wr entries of stride bytes; *mask is set. */
+uint8_t *wq_alloc(uint32_t max_wr, uint32_t stride, uint32_t *mask);
+
+struct dev_ah {
+	struct ibv_ah ah;
+	struct ibv_ah_attr attr;
+};
+
+/* Port 1, global route, source GID of a used slot: -EINVAL if not so. */
+int ah_check(const struct ibv_ah_attr *attr);
+int ah_create(struct dev_pd *pd, const struct ibv_ah_attr *attr, struct dev_ah **out);
+void ah_destroy(struct dev_ah *ah);
+int ah_init_from_wc(uint8_t port, const struct ibv_wc *wc, const struct ibv_grh *grh,
+		    struct ibv_ah_attr *attr);
+
+int async_get(struct dev_ctx *ctx, struct ibv_async_event *ev) NO_TSA;
+void async_ack(const struct ibv_async_event *ev);
+/* Drops everything queued; the context goes away. */
+void async_fini(struct dev_ctx *ctx);
+
+/* ops.c: fills the dispatch tables of a new context. */
+void ops_fill(struct verbs_context *v);
+
+/* Waits on an object's public mutex and cond until *done == want; logs once
+ * when it takes longer than a second. */
+void ack_wait(pthread_mutex_t *m, pthread_cond_t *c, const uint32_t *done, uint32_t want,
+	      const char *what);
+
+#endif

@@ -1,0 +1,540 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Order at each FPDU boundary: control, ACK, then responses and requests by
+ * turns, NAK once no response is left (a NAK says that everything before it was
+ * answered). */
+#include "iwarp/batch.h"
+
+#include "iwarp/crc32c.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const struct response *resp_at(const struct stream *s, uint32_t i)
+{
+	return &s->rx.resp[i % RESPONSES];
+}
+
+/* Appends n bytes of buf (already written at buf + used) to the iovecs. */
+static void batch_take(struct batch *b, uint32_t n)
+{
+	uint8_t *p = b->buf + b->used;
+	struct iovec *last = b->niov ? &b->iov[b->niov - 1] : NULL;
+
+	if (last && (uint8_t *)last->iov_base + last->iov_len == p)
+		last->iov_len += n;
+	else
+		b->iov[b->niov++] = (struct iovec){ p, n };
+	b->used += n;
+	b->bytes += n;
+}
+
+/* Pad and CRC; `from` is the first iovec of this FPDU, `skip` the bytes of it
+ * that belong to the FPDU before. */
+static void batch_trailer(struct batch *b, const struct stream *s, uint32_t n,
+			  unsigned from, size_t skip)
+{
+	uint8_t *p = b->buf + b->used;
+
+	memset(p, 0, n);
+	if (s->p.crc) {
+		uint32_t crc = CRC32C_INIT;
+
+		for (unsigned i = from; i < b->niov; i++, skip = 0)
+			crc = crc32c(crc, (uint8_t *)b->iov[i].iov_base + skip,
+				     b->iov[i].iov_len - skip);
+		crc = crc32c(crc, p, n - 4);
+		crc32c_put(p + n - 4, crc);
+	}
+	batch_take(b, n);
+}
+
+/* Maps a payload too large to copy into iovecs; -errno of mr_get(). */
+static int batch_map(struct batch *b, struct dev_qp *qp, struct frame *f)
+{
+	unsigned room = BATCH_IOV - b->niov - 1;
+	int n;
+
+	if (f->kind == PART_RESP) {
+		void *ptr;
+		int ret = mr_get(qp->pd, f->key, f->addr, f->payload,
+				 IBV_ACCESS_REMOTE_READ, &b->refs[b->nrefs], &ptr);
+
+		if (ret)
+			return ret;
+		b->iov[b->niov] = (struct iovec){ ptr, f->payload };
+		n = 1;
+	} else {
+		struct wqe *w = sq_at(&qp->sq, f->idx);
+
+		n = sge_map(qp->pd, w->sge, w->num_sge, f->off, f->payload, MR_LOCAL_READ,
+			    b->iov + b->niov, b->refs + b->nrefs, room);
+		if (n < 0)
+			return n;
+	}
+	b->niov += (unsigned)n;
+	b->nrefs += (unsigned)n;
+	b->bytes += f->payload;
+	return 0;
+}
+
+/* Copies a small payload behind its header. */
+static int batch_copy(struct batch *b, struct dev_qp *qp, struct frame *f)
+{
+	uint8_t *to = b->buf + b->used;
+	struct wqe *w = f->kind == PART_WQE ? sq_at(&qp->sq, f->idx) : NULL;
+	struct mr_slot *refs[DEV_MAX_SGE];
+	struct iovec iov[DEV_MAX_SGE];
+	int n = 1;
+
+	if (w && w->is_inline) {
+		memcpy(to, wqe_inline(w) + f->off, f->payload);
+		batch_take(b, f->payload);
+		return 0;
+	}
+	if (w) {
+		n = sge_map(qp->pd, w->sge, w->num_sge, f->off, f->payload, MR_LOCAL_READ,
+			    iov, refs, DEV_MAX_SGE);
+	} else {
+		int ret = mr_get(qp->pd, f->key, f->addr, f->payload,
+				 IBV_ACCESS_REMOTE_READ, &refs[0], &iov[0].iov_base);
+
+		iov[0].iov_len = f->payload;
+		n = ret ? ret : 1;
+	}
+	if (n < 0)
+		return n;
+	for (int i = 0; i < n; i++) {
+		memcpy(to, iov[i].iov_base, iov[i].iov_len);
+		to += iov[i].iov_len;
+	}
+	sge_unmap(refs, n);
+	batch_take(b, f->payload);
+	return 0;
+}
+
+static bool batch_full(const struct batch *b)
+{
+	return b->nframes == BATCH_FRAMES || b->niov + DEV_MAX_SGE + 3 > BATCH_IOV ||
+	       b->used + FRAME_BUF > BATCH_BUF || b->bytes >= IW_TURN;
+}
+
+/* Adds one FPDU; c is the state after it. -errno of mr_get() leaves the batch as
+ * it was. */
+static int batch_add(struct batch *b, struct stream *s, const struct rdmap_hdr *h,
+		     struct frame *f, const struct cursor *c)
+{
+	const unsigned niov = b->niov, used = b->used;
+	struct iovec saved = niov ? b->iov[niov - 1] : (struct iovec){ 0 };
+	size_t bytes = b->bytes, skip = 0;
+	unsigned from = niov;
+	uint32_t trailer;
+	bool copy;
+	int ret = 0;
+
+	f->head = b->used;
+	f->head_len = (uint32_t)rdmap_encode(b->buf + b->used, h);
+	batch_take(b, f->head_len);
+	if (niov == b->niov) { /* merged with the FPDU before */
+		from--;
+		skip = saved.iov_len;
+	}
+	f->payload = h->payload;
+	trailer = rdmap_trailer(f->head_len, h->payload);
+	copy = h->payload <= IW_COPY_MAX ||
+	       (f->kind == PART_WQE && sq_at(&s->qp->sq, f->idx)->is_inline);
+	if (h->payload)
+		ret = copy ? batch_copy(b, s->qp, f) : batch_map(b, s->qp, f);
+	if (ret) {
+		b->niov = niov;
+		if (niov)
+			b->iov[niov - 1] = saved;
+		b->used = used;
+		b->bytes = bytes;
+		return ret;
+	}
+	f->trailer = b->used;
+	f->trailer_len = trailer;
+	batch_trailer(b, s, trailer, from, skip);
+	if (copy) {
+		f->head_len += f->payload + trailer;
+		f->trailer_len = f->payload = 0;
+		f->kind = PART_NONE;
+	}
+	f->end = b->bytes;
+	f->after = *c;
+	b->nframes++;
+	return 0;
+}
+
+static struct frame *batch_next(struct batch *b)
+{
+	struct frame *f = &b->frame[b->nframes];
+
+	memset(f, 0, offsetof(struct frame, payload));
+	f->kind = PART_NONE;
+	f->payload = f->idx = f->off = f->key = 0;
+	return f;
+}
+
+static void add_ctl(struct batch *b, struct stream *s, struct cursor *c)
+{
+	unsigned skip = c->ctl;
+	struct ctl_msg *m;
+
+	list_for_each(m, &s->tx.ctl, link) {
+		if (skip) {
+			skip--;
+			continue;
+		}
+		if (batch_full(b))
+			return;
+		c->ctl++;
+		batch_add(b, s, &m->h, batch_next(b), c);
+	}
+}
+
+static void add_number(struct batch *b, struct stream *s, struct cursor *c,
+		       enum ctl_type type)
+{
+	struct rdmap_hdr h = { .op = RDMAP_CTL, .last = true, .ctl = { .type = type } };
+
+	switch (type) {
+	case CTL_ACK:
+		h.ctl.number = (s->rx.expected - 1) & 0xffffff;
+		c->ack = false;
+		break;
+	case CTL_NAK:
+		h.ctl.number = s->rx.nak_number;
+		h.ctl.code = s->rx.nak_code;
+		h.ctl.timer = s->rx.nak_timer;
+		c->nak = false;
+		break;
+	default: /* CTL_RESYNC */
+		h.ctl.number = req_number(s->qp, s->tx.acked);
+		h.ctl.msn0 = c->msn0;
+		h.ctl.msn1 = c->msn1;
+		c->resync = false;
+	}
+	batch_add(b, s, &h, batch_next(b), c);
+}
+
+/* One FPDU of the oldest response. */
+static int add_response(struct batch *b, struct stream *s, struct cursor *c)
+{
+	const struct response *r = resp_at(s, c->resp);
+	struct frame *f = batch_next(b);
+	struct rdmap_hdr h = { .last = true };
+	uint32_t n;
+
+	if (r->atomic) {
+		h.op = RDMAP_ATOMIC_RESP;
+		h.msn = c->msn3++;
+		h.atomic_resp.id = r->id;
+		h.atomic_resp.value = r->value;
+		c->resp++;
+		return batch_add(b, s, &h, f, c);
+	}
+	n = r->len - c->resp_done;
+	if (n > FPDU_PAYLOAD_MAX)
+		n = FPDU_PAYLOAD_MAX;
+	h.op = RDMAP_READ_RESP;
+	h.payload = n;
+	h.stag = r->stag;
+	h.to = r->to + c->resp_done;
+	f->kind = PART_RESP;
+	f->key = r->key;
+	f->addr = r->addr + c->resp_done;
+	c->resp_done += n;
+	h.last = c->resp_done == r->len;
+	if (h.last) {
+		c->resp++;
+		c->resp_done = 0;
+	}
+	return batch_add(b, s, &h, f, c);
+}
+
+static bool is_read(const struct wqe *w)
+{
+	return w->opcode == IBV_WR_RDMA_READ || w->opcode == IBV_WR_ATOMIC_FETCH_AND_ADD ||
+	       w->opcode == IBV_WR_ATOMIC_CMP_AND_SWP;
+}
+
+/* The WQE that may go on or begin now, or NULL. */
+static struct wqe *next_wqe(struct stream *s, const struct cursor *c)
+{
+	struct dev_qp *qp = s->qp;
+	struct wqe *w;
+
+	if (!qp || s->tx.hold != HOLD_NONE || c->idx == qp->sq.tail)
+		return NULL;
+	w = sq_at(&qp->sq, c->idx);
+	if (!qp_may_receive_locked(qp)) /* ERR: not even what was begun */
+		return NULL;
+	if (c->off || c->imm_sent)
+		return w;
+	if (!qp_may_send_locked(qp))
+		return NULL;
+	if ((w->send_flags & IBV_SEND_FENCE) && c->rd_out)
+		return NULL;
+	if (is_read(w) && c->rd_out >= qp->attr.max_rd_atomic)
+		return NULL;
+	return w;
+}
+
+static void read_header(struct rdmap_hdr *h, const struct wqe *w, uint32_t idx)
+{
+	if (w->opcode == IBV_WR_RDMA_READ) {
+		h->op = RDMAP_READ_REQ;
+		h->read.sink_stag = idx;
+		h->read.size = w->length;
+		h->read.src_stag = w->rkey;
+		h->read.src_to = w->raddr;
+		return;
+	}
+	h->op = RDMAP_ATOMIC_REQ;
+	h->atomic.id = idx;
+	h->atomic.stag = w->rkey;
+	h->atomic.to = w->raddr;
+	if (w->opcode == IBV_WR_ATOMIC_FETCH_AND_ADD) {
+		h->atomic.opcode = RDMAP_FETCH_ADD;
+		h->atomic.add_swap = w->compare_add;
+	} else {
+		h->atomic.opcode = RDMAP_CMP_SWAP;
+		h->atomic.add_swap = w->swap;
+		h->atomic.compare = w->compare_add;
+	}
+}
+
+static void data_header(struct rdmap_hdr *h, const struct wqe *w, struct cursor *c,
+			uint32_t n)
+{
+	bool se = w->send_flags & IBV_SEND_SOLICITED;
+
+	h->payload = n;
+	if (w->opcode == IBV_WR_RDMA_WRITE || w->opcode == IBV_WR_RDMA_WRITE_WITH_IMM) {
+		h->op = RDMAP_WRITE;
+		h->stag = w->rkey;
+		h->to = w->raddr + c->off;
+		return;
+	}
+	h->op = se ? RDMAP_SEND_SE : RDMAP_SEND;
+	if (w->opcode == IBV_WR_SEND_WITH_INV) {
+		h->op = se ? RDMAP_SEND_SE_INV : RDMAP_SEND_INV;
+		h->inv_stag = w->imm_or_rkey;
+	}
+	h->msn = c->msn0;
+	h->mo = c->off;
+	if (h->last)
+		c->msn0++;
+}
+
+static bool has_imm(const struct wqe *w)
+{
+	return w->opcode == IBV_WR_SEND_WITH_IMM || w->opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
+}
+
+static int add_imm(struct batch *b, struct stream *s, struct cursor *c,
+		   const struct wqe *w)
+{
+	struct rdmap_hdr h = {
+		.op = w->send_flags & IBV_SEND_SOLICITED ? RDMAP_IMM_SE : RDMAP_IMM,
+		.last = true,
+		.msn = c->msn0++,
+		.imm = { .imm = ntohl(w->imm_or_rkey), .kind = IMM_PREFIX },
+	};
+
+	c->imm_sent = true;
+	return batch_add(b, s, &h, batch_next(b), c);
+}
+
+/* Asks for an answer when this is the last posted WQE and somebody waits for a
+ * completion, or when the queue is half full of unanswered work. */
+static bool want_ack(struct stream *s, struct cursor *c, const struct wqe *w)
+{
+	struct dev_sq *sq = &s->qp->sq;
+	uint32_t out = c->idx + 1 - s->tx.acked;
+
+	if (w->send_flags & IBV_SEND_SIGNALED)
+		c->sig_since_req = true;
+	if ((c->sig_since_req && c->idx + 1 == sq->tail) ||
+	    (out >= sq->max_wr / 2 && (out & 7) == 0) || out >= sq->max_wr) {
+		c->sig_since_req = false;
+		return true;
+	}
+	return false;
+}
+
+/* One FPDU of the WQE at the cursor. */
+static int add_request(struct batch *b, struct stream *s, struct cursor *c,
+		       struct wqe *w)
+{
+	struct frame *f;
+	struct rdmap_hdr h = { .last = true };
+	struct cursor old = *c;
+	uint32_t n;
+	int ret;
+
+	if (has_imm(w) && !c->imm_sent)
+		return add_imm(b, s, c, w);
+	f = batch_next(b);
+	if (is_read(w)) {
+		read_header(&h, w, c->idx);
+		h.msn = c->msn1++;
+		c->rd_out++;
+		c->idx++;
+		return batch_add(b, s, &h, f, c);
+	}
+	n = w->length - c->off;
+	if (n > FPDU_PAYLOAD_MAX)
+		n = FPDU_PAYLOAD_MAX;
+	h.last = c->off + n == w->length;
+	h.ack_req = h.last && want_ack(s, c, w);
+	data_header(&h, w, c, n);
+	f->kind = n ? PART_WQE : PART_NONE;
+	f->idx = c->idx;
+	f->off = c->off;
+	c->off += n;
+	if (h.last) {
+		c->idx++;
+		c->off = 0;
+		c->imm_sent = false;
+	}
+	ret = batch_add(b, s, &h, f, c);
+	if (ret)
+		*c = old;
+	return ret;
+}
+
+static void cursor_load(struct stream *s, struct cursor *c)
+{
+	*c = (struct cursor){
+		.idx = s->qp ? s->qp->sq.next : 0,
+		.off = s->tx.off,
+		.imm_sent = s->tx.imm_sent,
+		.rd_out = s->tx.rd_out,
+		.msn0 = s->tx.msn0,
+		.msn1 = s->tx.msn1,
+		.msn3 = s->tx.msn3,
+		.sig_since_req = s->tx.sig_since_req,
+		.resp_turn = s->tx.resp_turn,
+		.resync = s->tx.resync,
+		.nak = s->rx.nak,
+		.ack = s->rx.ack_owed,
+		.resp = s->rx.resp_head,
+	};
+	if (c->resp != s->rx.resp_tail)
+		c->resp_done = resp_at(s, c->resp)->done;
+}
+
+static void ack_committed(struct stream *s)
+{
+	s->rx.ack_owed = s->rx.ack_asked = s->rx.ack_now = false;
+	s->rx.ack_msgs = s->rx.ack_bytes = s->rx.ack_idle = 0;
+}
+
+static void cursor_store(struct stream *s, const struct cursor *c)
+{
+	for (unsigned i = 0; i < c->ctl; i++)
+		free(list_entry(list_pop(&s->tx.ctl), struct ctl_msg, link));
+	if (s->qp) {
+		struct dev_sq *sq = &s->qp->sq;
+
+		sq->next = c->idx;
+		if (c->idx != sq->tail) /* the device asks whether it was begun */
+			sq_at(sq, c->idx)->sent = c->off + c->imm_sent;
+	}
+	s->tx.off = c->off;
+	s->tx.imm_sent = c->imm_sent;
+	s->tx.rd_out = c->rd_out;
+	s->tx.msn0 = c->msn0;
+	s->tx.msn1 = c->msn1;
+	s->tx.msn3 = c->msn3;
+	s->tx.sig_since_req = c->sig_since_req;
+	s->tx.resp_turn = c->resp_turn;
+	s->tx.resync = c->resync;
+	s->rx.nak = c->nak;
+	if (s->rx.ack_owed && !c->ack)
+		ack_committed(s);
+	s->rx.resp_head = c->resp;
+	if (c->resp != s->rx.resp_tail)
+		s->rx.resp[c->resp % RESPONSES].done = c->resp_done;
+}
+
+void batch_build(struct stream *s, struct batch *b)
+{
+	struct cursor c;
+	struct wqe *w;
+	int ret;
+
+	cursor_load(s, &c);
+	add_ctl(b, s, &c);
+	w = next_wqe(s, &c);
+	if (c.ack && !batch_full(b) &&
+	    (s->rx.ack_now || w || b->nframes || c.resp != s->rx.resp_tail || c.nak))
+		add_number(b, s, &c, CTL_ACK);
+	while (!batch_full(b)) {
+		bool resp = c.resp != s->rx.resp_tail;
+
+		if (!resp && c.nak)
+			add_number(b, s, &c, CTL_NAK);
+		w = next_wqe(s, &c);
+		if (resp && (c.resp_turn || !w)) {
+			c.resp_turn = false;
+			if (add_response(b, s, &c)) {
+				b->fail = -1;
+				break;
+			}
+			continue;
+		}
+		if (!w)
+			break;
+		c.resp_turn = true;
+		if (c.resync) {
+			add_number(b, s, &c, CTL_RESYNC);
+			continue;
+		}
+		ret = add_request(b, s, &c, w);
+		if (ret) {
+			b->fail = IBV_WC_LOC_PROT_ERR;
+			break;
+		}
+	}
+}
+
+int batch_commit(struct stream *s, struct batch *b, size_t n)
+{
+	struct frame *f = b->frame;
+	size_t start = 0, in;
+	struct tx_part *p;
+
+	if (!n)
+		return 0;
+	while (f->end < n)
+		start = f++->end;
+	cursor_store(s, &f->after);
+	if (f->end == n)
+		return 0;
+	in = n - start;
+	p = calloc(1, sizeof(*p));
+	if (!p)
+		return -ENOMEM;
+	memcpy(p->head, b->buf + f->head, f->head_len);
+	p->head_len = f->head_len;
+	memcpy(p->trailer, b->buf + f->trailer, f->trailer_len);
+	p->trailer_len = f->trailer_len;
+	p->kind = f->payload ? (__typeof__(p->kind))f->kind : PART_NONE;
+	p->payload_len = f->payload;
+	p->idx = f->idx;
+	p->off = f->off;
+	p->key = f->key;
+	p->addr = f->addr;
+	p->head_pos = in < p->head_len ? (uint32_t)in : p->head_len;
+	in -= p->head_pos;
+	p->payload_pos = in < p->payload_len ? (uint32_t)in : p->payload_len;
+	in -= p->payload_pos;
+	p->trailer_pos = (uint32_t)in;
+	s->tx.part = p;
+	return 0;
+}

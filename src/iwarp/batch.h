@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* A batch: the FPDUs of one sendmsg().
+ *
+ * FPDUs are built against a *cursor*, a copy of the send state; nothing is
+ * changed until sendmsg() has said how much it took. Then the cursor after the
+ * last FPDU of which at least a byte left becomes the state, and the rest of
+ * that FPDU, if any, is kept as tx.part, to be finished before anything else. So
+ * nothing is ever taken back, and user memory is referenced only during the
+ * call. */
+#ifndef ANYRDMA_IWARP_BATCH_H
+#define ANYRDMA_IWARP_BATCH_H
+
+#include "iwarp/iwarp.h"
+
+enum {
+	BATCH_FRAMES = 40,
+	BATCH_IOV = 192,
+	BATCH_BUF = 12 * 1024,
+	FRAME_BUF = RDMAP_HDR_MAX + DEV_MAX_INLINE + RDMAP_TRAILER_MAX,
+};
+
+struct cursor {
+	uint32_t idx, off;
+	bool imm_sent;
+	uint32_t rd_out;
+	uint32_t msn0, msn1, msn3;
+	bool sig_since_req, resp_turn, resync, nak, ack;
+	uint32_t resp, resp_done;
+	unsigned ctl; /* messages of tx.ctl consumed */
+};
+
+struct frame {
+	size_t end; /* of this FPDU within the batch */
+	struct cursor after;
+	uint32_t head, head_len;       /* in buf: header (and copied payload, trailer) */
+	uint32_t trailer, trailer_len; /* in buf; 0 when in the head */
+	int kind;		       /* tx_part.kind of a payload not copied */
+	uint32_t payload, idx, off, key;
+	uint64_t addr;
+};
+
+struct batch {
+	struct iovec iov[BATCH_IOV];
+	struct mr_slot *refs[BATCH_IOV];
+	struct frame frame[BATCH_FRAMES];
+	uint8_t buf[BATCH_BUF];
+	size_t bytes;
+	unsigned niov, nrefs, nframes, used;
+	int fail; /* ibv_wc_status of the WQE at the cursor, 0 none, -1: of a response */
+};
+
+/* Fills an empty batch with what may be sent now. Called with the stream's lock
+ * and, if it has a QP, qp->lock. b->refs are the caller's to put after sending. */
+void batch_build(struct stream *s, struct batch *b);
+
+/* n bytes of the batch have left: makes the state true and keeps the rest of a
+ * cut FPDU. Same locks. 0 or -ENOMEM. */
+int batch_commit(struct stream *s, struct batch *b, size_t n);
+
+#endif

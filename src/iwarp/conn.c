@@ -1,0 +1,564 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* The life of a stream.
+ *
+ * Design notes. References: one for the open descriptor (dropped when the loop
+ * has forgotten it), one for a pending timer, one for queued upcalls. The two
+ * holders, user and QP, need none: the descriptor stays open until both have
+ * let go.
+ *
+ * Upcalls are queued and run in the loop thread without locks, so the CM may
+ * call us under its own.
+ *
+ * Whoever wants to send while another thread holds the lock leaves a mark
+ * (`want`) that the holder looks at after unlocking: a poster never waits for a
+ * receiver. */
+#include "iwarp/iwarp.h"
+
+#include "base/fdset.h"
+#include "base/log.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+
+enum { ACK_IDLE_PASSES = 16 };
+
+static const char *const state_str[] = {
+	[STREAM_OPEN] = "open",
+	[STREAM_BROKEN] = "broken",
+	[STREAM_CLOSING] = "closing",
+	[STREAM_CLOSED] = "closed",
+};
+
+/* Row: from; bits: to. */
+static const unsigned state_next[] = {
+	[STREAM_OPEN] = 1u << STREAM_BROKEN | 1u << STREAM_CLOSING,
+	[STREAM_BROKEN] = 1u << STREAM_CLOSED,
+	[STREAM_CLOSING] = 1u << STREAM_CLOSED | 1u << STREAM_BROKEN,
+	[STREAM_CLOSED] = 0,
+};
+
+void stream_set_state(struct stream *s, enum stream_state to)
+{
+	lock_assert_held(&s->lock);
+	if (!(state_next[s->state] & 1u << to))
+		log_error("stream %d: %s -> %s is not a way to go", s->fd, state_str[s->state],
+			  state_str[to]);
+	log_debug("stream %d: %s -> %s", s->fd, state_str[s->state], state_str[to]);
+	s->state = to;
+}
+
+void stream_get(struct stream *s)
+{
+	atomic_fetch_add_explicit(&s->refs, 1, memory_order_relaxed);
+}
+
+void stream_put(struct stream *s)
+{
+	struct list *n;
+
+	if (atomic_fetch_sub_explicit(&s->refs, 1, memory_order_acq_rel) != 1)
+		return;
+	tx_fini(s);
+	free(s->rx.resp);
+	while ((n = list_pop(&s->up)))
+		free(list_entry(n, struct ctl_msg, link));
+	lock_fini(&s->lock);
+	free(s);
+}
+
+void stream_lock(struct stream *s)
+{
+	lock_get(&s->lock);
+}
+
+/* seq_cst on `want` orders it against the lock word: either the holder sees the
+ * mark after unlocking, or the one who set it gets the lock. */
+void stream_unlock(struct stream *s)
+{
+	lock_put(&s->lock);
+	while (atomic_load(&s->want) && lock_try(&s->lock)) {
+		atomic_store(&s->want, 0);
+		tx_run(s);
+		lock_put(&s->lock);
+	}
+}
+
+void stream_kick(struct stream *s)
+{
+	atomic_store(&s->want, 1);
+	while (atomic_load(&s->want) && lock_try(&s->lock)) {
+		atomic_store(&s->want, 0);
+		tx_run(s);
+		lock_put(&s->lock);
+	}
+}
+
+/* ---- watching the descriptor -------------------------------------------- */
+
+static uint32_t wanted_events(const struct stream *s)
+{
+	if (s->state == STREAM_BROKEN || s->state == STREAM_CLOSED)
+		return 0;
+	return EPOLLIN | (s->tx.blocked ? EPOLLOUT : 0);
+}
+
+static void rewatch(struct stream *s)
+{
+	uint32_t events = wanted_events(s);
+
+	if (s->grouped)
+		poll_mod(&s->src, events);
+	else if (s->state != STREAM_CLOSED && s->lf.events != events)
+		loop_fd_mod(&s->lf, events);
+}
+
+void stream_want_output(struct stream *s, bool want)
+{
+	(void)want; /* tx.blocked says it */
+	rewatch(s);
+}
+
+/* ---- upcalls ------------------------------------------------------------- */
+
+static void up_post(struct stream *s)
+{
+	if (!s->ops)
+		return;
+	stream_get(s);
+	if (!loop_post(&s->up_work))
+		stream_put(s);
+}
+
+static void up_run(struct loop_work *w)
+{
+	struct stream *s = container_of(w, struct stream, up_work);
+	struct list *n;
+	bool closed;
+
+	lock_get(&s->lock);
+	while (!s->up_released && (n = list_pop(&s->up))) {
+		struct ctl_msg *m = list_entry(n, struct ctl_msg, link);
+		void *user = s->user;
+
+		stream_unlock(s);
+		s->ops->control(user, (enum stream_ctl)m->h.ctl.code, m->h.ctl.data,
+				m->h.ctl.len);
+		free(m);
+		lock_get(&s->lock);
+	}
+	closed = s->up_closed && !s->up_closed_told && !s->up_released;
+	s->up_closed_told |= closed;
+	if (closed) {
+		void *user = s->user;
+		int err = s->err;
+
+		stream_unlock(s);
+		s->ops->closed(user, err);
+		lock_get(&s->lock);
+	}
+	if (s->up_released && s->user) {
+		void *user = s->user;
+
+		s->user = NULL;
+		stream_unlock(s);
+		s->ops->released(user);
+	} else {
+		stream_unlock(s);
+	}
+	stream_put(s);
+}
+
+void stream_up(struct stream *s, const struct rdmap_hdr *h)
+{
+	struct ctl_msg *m;
+
+	if (s->user_gone)
+		return;
+	m = malloc(sizeof(*m));
+	if (!m) {
+		stream_broken(s, -ENOMEM, "no memory for a control message");
+		return;
+	}
+	m->h = *h;
+	list_add_tail(&s->up, &m->link);
+	up_post(s);
+}
+
+/* ---- the end -------------------------------------------------------------- */
+
+static void forgotten(struct loop_fd *lf)
+{
+	struct stream *s = container_of(lf, struct stream, lf);
+
+	if (s->out != s->fd)
+		fdset_close(s->out);
+	fdset_close(s->fd);
+	stream_put(s);
+}
+
+static void finish(struct stream *s)
+{
+	lock_assert_held(&s->lock);
+	if (s->state == STREAM_CLOSED)
+		return;
+	stream_set_state(s, STREAM_CLOSED);
+	loop_fd_del(&s->lf, forgotten);
+}
+
+/* Both holders gone: say the rest, then goodbye (DESIGN section 7: shutdown,
+ * read to EOF at most a second, close; an RST would destroy frames in flight). */
+static void close_step(struct stream *s)
+{
+	lock_assert_held(&s->lock);
+	if (!s->user_gone || s->qp || s->state == STREAM_CLOSED)
+		return;
+	if (s->state == STREAM_BROKEN) {
+		finish(s);
+		return;
+	}
+	if (s->state == STREAM_OPEN) {
+		stream_set_state(s, STREAM_CLOSING);
+		s->close_by = loop_now() + SEC;
+		stream_timer(s, s->close_by);
+	}
+	if (!s->shut && tx_idle(s)) {
+		s->shut = true;
+		s->tx.blocked = false;
+		shutdown(s->out, SHUT_WR);
+		rewatch(s);
+	}
+}
+
+static void drain(struct stream *s)
+{
+	uint8_t junk[4096];
+	ssize_t n;
+
+	do {
+		n = recv(s->fd, junk, sizeof(junk), MSG_DONTWAIT);
+	} while (n > 0 || (n < 0 && errno == EINTR));
+	if (n == 0 || (errno != EAGAIN && errno != EWOULDBLOCK))
+		finish(s);
+}
+
+void stream_broken(struct stream *s, int err, const char *why)
+{
+	lock_assert_held(&s->lock);
+	if (s->state == STREAM_BROKEN || s->state == STREAM_CLOSED)
+		return;
+	log_info("stream %d (QP %06x to QP %06x): %s%s%s", s->fd, s->p.local_qpn,
+		 s->p.remote_qpn, why, err ? ": " : "", err ? strerror(-err) : "");
+	stream_set_state(s, STREAM_BROKEN);
+	s->err = err;
+	s->tx.blocked = false;
+	rewatch(s);
+	tx_fini(s);
+	req_fail_oldest(s, IBV_WC_RETRY_EXC_ERR, why);
+	s->up_closed = true;
+	if (!s->user_gone)
+		up_post(s);
+	close_step(s);
+}
+
+/* ---- progress ------------------------------------------------------------- */
+
+/* DESIGN section 4, acks: an answer that was asked for waits for one pass of the
+ * poller, so that a reply posted meanwhile can carry it; the thread sends at
+ * once. */
+static void ack_policy(struct stream *s, bool by_thread, bool asked_before, bool moved)
+{
+	struct iw_rx *rx = &s->rx;
+
+	if (!rx->ack_owed || rx->ack_now)
+		return;
+	if (by_thread || asked_before || (rx->ack_asked && !moved) ||
+	    (!moved && ++rx->ack_idle > ACK_IDLE_PASSES))
+		rx->ack_now = true;
+}
+
+static bool run(struct stream *s, bool by_thread)
+{
+	bool asked = s->rx.ack_asked, moved;
+
+	lock_assert_held(&s->lock);
+	if (s->state == STREAM_BROKEN || s->state == STREAM_CLOSED)
+		return false;
+	if (s->shut) {
+		drain(s);
+		return false;
+	}
+	moved = rx_run(s);
+	ack_policy(s, by_thread, asked, moved);
+	if ((moved || s->rx.ack_now || s->tx.blocked) && s->state != STREAM_BROKEN &&
+	    s->state != STREAM_CLOSED)
+		tx_run(s);
+	close_step(s);
+	return moved;
+}
+
+static bool source_progress(struct poll_source *src, bool by_thread)
+{
+	struct stream *s = container_of(src, struct stream, src);
+	bool moved;
+
+	if (by_thread)
+		lock_get(&s->lock);
+	else if (!lock_try(&s->lock))
+		return false;
+	moved = run(s, by_thread);
+	src->again = s->rx.ack_owed;
+	stream_unlock(s);
+	return moved;
+}
+
+static void lf_ready(struct loop_fd *lf, uint32_t revents)
+{
+	struct stream *s = container_of(lf, struct stream, lf);
+
+	(void)revents;
+	lock_get(&s->lock);
+	run(s, true);
+	stream_unlock(s);
+}
+
+static void timer_fire(struct loop_timer *t)
+{
+	struct stream *s = container_of(t, struct stream, timer);
+	uint64_t now = loop_now();
+
+	lock_get(&s->lock);
+	s->timer_at = 0;
+	if (s->state == STREAM_CLOSING && now >= s->close_by) {
+		finish(s);
+	} else if (s->state == STREAM_OPEN) {
+		req_timer(s, now);
+		if (s->state == STREAM_OPEN)
+			tx_run(s);
+	}
+	stream_unlock(s);
+	stream_put(s);
+}
+
+void stream_timer(struct stream *s, uint64_t when)
+{
+	lock_assert_held(&s->lock);
+	if (s->timer_at && s->timer_at <= when)
+		return;
+	s->timer_at = when;
+	stream_get(s);
+	if (!loop_timer_set(&s->timer, when))
+		stream_put(s);
+}
+
+/* ---- holders --------------------------------------------------------------- */
+
+static struct stream *stream_new(int fd, int out, const struct stream_param *p)
+{
+	struct stream *s = calloc(1, sizeof(*s));
+
+	if (!s)
+		return NULL;
+	lock_init(&s->lock);
+	atomic_init(&s->refs, 1);
+	s->fd = fd;
+	s->out = out;
+	s->p = *p;
+	list_init(&s->tx.ctl);
+	list_init(&s->up);
+	list_init(&s->park);
+	s->tx.msn0 = s->tx.msn1 = s->tx.msn3 = 1; /* RFC 5041 section 5.1: from 1 */
+	s->rx.msn0 = s->rx.msn1 = 1;
+	s->up_work.run = up_run;
+	s->timer.fire = timer_fire;
+	s->src.fd = fd;
+	s->src.progress = source_progress;
+	s->lf = (struct loop_fd){ .fd = fd, .events = EPOLLIN, .ready = lf_ready };
+	return s;
+}
+
+/* Into the loop, and to its QP if that waits. */
+static int stream_start(struct stream *s)
+{
+	int ret = loop_fd_add(&s->lf);
+
+	if (ret)
+		return ret;
+	park_stream(s);
+	if (s->user_gone)
+		park_forget(s); /* a rendezvous whose QP is gone meanwhile */
+	lock_get(&s->lock);
+	tx_run(s);
+	close_step(s);
+	stream_unlock(s);
+	return 0;
+}
+
+struct stream *stream_open(int fd, const struct stream_param *p, const uint8_t *first,
+			   size_t len, const struct stream_user *ops, void *user)
+{
+	struct stream *s = stream_new(fd, fd, p);
+	int ret = -ENOMEM;
+
+	if (!s)
+		return NULL;
+	s->ops = ops;
+	s->user = user;
+	s->user_gone = !ops;
+	if (len)
+		s->tx.first = malloc(len);
+	if (!len || s->tx.first) {
+		if (len)
+			memcpy(s->tx.first, first, len);
+		s->tx.first_len = (uint32_t)len;
+		ret = stream_start(s);
+	}
+	if (!ret)
+		return s;
+	stream_put(s);
+	errno = -ret;
+	return NULL;
+}
+
+int stream_open_self(const struct stream_param *p)
+{
+	struct stream *s;
+	int sv[2], ret = -ENOMEM;
+
+	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, sv))
+		return -errno;
+	sv[0] = fdset_take(sv[0]);
+	sv[1] = fdset_take(sv[1]);
+	s = stream_new(sv[0], sv[1], p);
+	if (s) {
+		s->user_gone = true;
+		ret = stream_start(s);
+	}
+	if (!ret)
+		return 0;
+	if (s)
+		stream_put(s);
+	fdset_close(sv[0]);
+	fdset_close(sv[1]);
+	return ret;
+}
+
+int stream_control(struct stream *s, enum stream_ctl type, const uint8_t *data,
+		   size_t len)
+{
+	struct rdmap_hdr h = { .op = RDMAP_CTL, .last = true };
+	int ret = -EPIPE;
+
+	if (len > RDMAP_CTL_DATA)
+		return -EINVAL;
+	h.ctl.type = CTL_USER;
+	h.ctl.code = (uint8_t)type;
+	h.ctl.len = (uint8_t)len;
+	if (len)
+		memcpy(h.ctl.data, data, len);
+	lock_get(&s->lock);
+	if (s->state == STREAM_OPEN) {
+		tx_ctl(s, &h);
+		tx_run(s);
+		ret = s->state == STREAM_OPEN ? 0 : -EPIPE;
+	}
+	stream_unlock(s);
+	return ret;
+}
+
+void stream_release(struct stream *s)
+{
+	park_forget(s);
+	stream_get(s); /* the loop may drop the last one before we have unlocked */
+	lock_get(&s->lock);
+	s->user_gone = s->up_released = true;
+	up_post(s);
+	close_step(s);
+	stream_unlock(s);
+	stream_put(s);
+}
+
+void stream_abort(struct stream *s)
+{
+	struct linger l = { .l_onoff = 1 };
+
+	lock_get(&s->lock);
+	if (s->state != STREAM_CLOSED)
+		setsockopt(s->fd, SOL_SOCKET, SO_LINGER, &l, sizeof(l));
+	stream_broken(s, -ECONNABORTED, "aborted");
+	if (s->state == STREAM_BROKEN)
+		shutdown(s->fd, SHUT_RDWR);
+	stream_unlock(s);
+	stream_release(s);
+}
+
+void stream_stop(struct stream *s)
+{
+	lock_assert_held(&s->lock);
+	if (s->rx.ack_owed && s->state == STREAM_OPEN) {
+		s->rx.ack_now = true; /* what was taken is taken */
+		tx_run(s);
+	}
+	tx_own_part(s);
+	s->tx.hold = HOLD_NONE;
+	s->tx.off = 0;
+	s->tx.imm_sent = s->tx.resync = false;
+	s->rx.place = PLACE_SCRATCH;
+}
+
+int stream_attach(struct stream *s, struct dev_qp *qp)
+{
+	struct rdmap_hdr go = { .op = RDMAP_CTL, .last = true };
+	int ret;
+
+	lock_get(&s->lock);
+	loop_fd_mod(&s->lf, 0);
+	s->qp = qp;
+	s->qp_was = true;
+	s->p.local_qpn = qp->qp.qp_num;
+	s->rx.expected = qp->attr.rq_psn & 0xffffff;
+	req_begin(s);
+	s->src.events = wanted_events(s);
+	s->grouped = true;
+	if (s->rx.not_ready_sent && s->state == STREAM_OPEN) {
+		s->rx.not_ready_sent = false;
+		go.ctl.type = CTL_RECV_POSTED;
+		tx_ctl(s, &go);
+	}
+	lock_get(&qp->lock);
+	__atomic_store_n(&qp->tr_conn, s, __ATOMIC_RELEASE);
+	lock_put(&qp->lock);
+	log_debug("stream %d: attached to QP %06x (peer's %06x)", s->fd, qp->qp.qp_num,
+		  s->p.remote_qpn);
+	stream_unlock(s);
+	ret = poll_add(qp->recv_cq, &s->src);
+	if (ret)
+		stream_detach(s, qp);
+	else
+		stream_kick(s);
+	return ret;
+}
+
+void stream_detach(struct stream *s, struct dev_qp *qp)
+{
+	stream_get(s); /* as in stream_release() */
+	lock_get(&s->lock);
+	stream_stop(s);
+	resp_lost(s);
+	s->qp = NULL;
+	s->grouped = false;
+	lock_get(&qp->lock);
+	qp->tr_conn = NULL;
+	lock_put(&qp->lock);
+	stream_unlock(s);
+	poll_del(&s->src);
+	lock_get(&s->lock);
+	if (s->state != STREAM_CLOSED && s->state != STREAM_BROKEN)
+		loop_fd_mod(&s->lf, wanted_events(s));
+	close_step(s);
+	stream_unlock(s);
+	stream_put(s);
+}

@@ -1,0 +1,271 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* The TCP transport: one stream is one TCP connection past its MPA exchange.
+ *
+ * Files: conn.c stream life, attach, closing, progress; park.c which stream
+ * belongs to which QP; rendezvous.c streams for raw QPs; tx.c what is sent;
+ * rx.c what arrives; requester.c acks, NAKs, repeats and timers of our
+ * requests; responder.c what a peer's request does here; sge.c scatter/gather
+ * lists; ops.c the dev_transport table.
+ *
+ * Two holders, the CM ("user") and the QP; the stream closes when both have let
+ * go. All fields are guarded by stream.lock unless they say otherwise. */
+#ifndef ANYRDMA_IWARP_IWARP_H
+#define ANYRDMA_IWARP_IWARP_H
+
+#include "base/list.h"
+#include "base/lock.h"
+#include "base/loop.h"
+#include "dev/interface.h"
+#include "dev/poll.h"
+#include "dev/transport.h"
+#include "iwarp/rdmap.h"
+
+#include <sys/uio.h>
+
+enum {
+	IW_TURN = 256 * 1024,  /* bytes a QP may move before others get a turn */
+	IW_STAGING = 64 * 1024,
+	IW_DIRECT_MIN = 8192,  /* payload rest from here on goes straight to its place */
+	IW_ACK_MSGS = 64,      /* owed acks are sent at the latest after so many messages */
+	IW_ACK_BYTES = 256 * 1024, /* or bytes */
+	IW_TAIL = 64,	       /* write order: last bytes in an iovec of their own */
+	IW_COPY_MAX = 512,     /* payload up to here is copied beside its header */
+};
+
+/* A message of the user or of the protocol, waiting to be sent. */
+struct ctl_msg {
+	struct list link;
+	struct rdmap_hdr h;
+};
+
+/* A response owed to the peer: at most max_dest_rd_atomic of them. */
+struct response {
+	bool atomic;
+	uint32_t number;     /* request it answers */
+	uint32_t stag, id;   /* read: sink STag; atomic: request id */
+	uint64_t to;	     /* read: sink offset of the next byte */
+	uint32_t key;	     /* read: source */
+	uint64_t addr;
+	uint32_t len, done;  /* read: bytes, and those sent */
+	uint64_t value;	     /* atomic: result */
+};
+
+enum { RESPONSES = 32 }; /* ring size, a power of two >= DEV_MAX_RD_ATOM */
+_Static_assert((int)RESPONSES >= (int)DEV_MAX_RD_ATOM, "ring holds all responses");
+
+/* The rest of an FPDU of which a part is in the socket: it must be finished
+ * before anything else, whatever happens to its QP. */
+struct tx_part {
+	uint8_t head[RDMAP_HDR_MAX + DEV_MAX_INLINE + RDMAP_TRAILER_MAX];
+	uint32_t head_len, head_pos;
+	uint8_t trailer[RDMAP_TRAILER_MAX + 1];
+	uint32_t trailer_len, trailer_pos;
+	/* payload: either named by a WQE or response, or owned (copied) */
+	enum { PART_NONE, PART_WQE, PART_RESP, PART_OWNED } kind;
+	uint32_t idx;	      /* PART_WQE: SQ index */
+	uint32_t off;	      /* PART_WQE: offset in the message */
+	uint32_t key;	      /* PART_RESP */
+	uint64_t addr;	      /* PART_RESP */
+	uint8_t *owned;
+	uint32_t payload_len, payload_pos;
+};
+
+struct iw_tx {
+	struct list ctl;	/* struct ctl_msg */
+	struct tx_part *part;	/* or NULL */
+	uint8_t *first;		/* bytes before the first FPDU (MPA reply) */
+	uint32_t first_len, first_pos;
+	bool blocked;		/* the socket is full, or the turn is over */
+	bool resp_turn;		/* responses and requests alternate */
+	uint32_t msn0, msn1, msn3;
+
+	/* requester; indices are SQ indices of the QP, sq.next is being sent */
+	uint32_t off;		/* bytes of the WQE at sq.next already sent */
+	bool imm_sent;		/* its immediate prefix went out */
+	uint32_t acked;		/* WQEs before it are acknowledged */
+	uint32_t rd_scan;	/* no unanswered read before this index */
+	uint32_t timer_acked;	/* `acked` when the retry timer was last looked at */
+	uint32_t rd_out;	/* reads and atomics without their response */
+	bool sig_since_req;	/* a signalled WQE went out after the last ACK_REQ */
+	/* Requests wait: RNR and NOT_READY until hold_until or RECV_POSTED; LOST
+	 * (no QP there) fails at hold_until; FAIL fails the WQE at sq.next with
+	 * fail_status once all before it are acknowledged. */
+	enum { HOLD_NONE, HOLD_RNR, HOLD_NOT_READY, HOLD_LOST, HOLD_FAIL } hold;
+	uint64_t hold_until;
+	enum ibv_wc_status fail_status;
+	bool resync;		/* RESYNC goes out before the next request */
+	uint8_t rnr_seen;	/* RNR NAKs since the last progress */
+};
+
+struct iw_rx {
+	uint8_t hdr[RDMAP_HDR_MAX];
+	uint32_t have;		/* bytes of a header that came in pieces */
+	bool in_frame;		/* header decoded, payload or trailer to come */
+	struct rdmap_hdr h;
+	uint32_t left;		/* payload to come */
+	uint32_t off;		/* payload of this frame already placed */
+	uint32_t trailer_left, trailer_have;
+	uint8_t trailer[RDMAP_TRAILER_MAX + 1];
+	uint32_t crc;
+	enum { PLACE_SCRATCH, PLACE_RECV, PLACE_WRITE, PLACE_READ } place;
+	bool large;		/* last frame was large: read little ahead */
+
+	/* requests of the peer */
+	bool drop;		/* NAK sent: discard requests until RESYNC */
+	bool rnr_sent;		/* RECV_POSTED is wanted when a receive comes */
+	bool not_ready_sent;	/* likewise when a QP claims the stream */
+	uint32_t expected;	/* number of the request being received */
+	uint32_t msn0, msn1;
+	uint32_t msg_off;	/* bytes of the current Send */
+	uint32_t write_len;	/* bytes of the current Write */
+	bool imm_have, imm_se;
+	uint32_t imm;
+	bool ack_owed;		/* accepted requests are not acknowledged yet */
+	bool ack_asked;		/* ... and the requester wants to know at once */
+	bool ack_now;		/* ... or we should wait no longer */
+	uint32_t ack_msgs, ack_bytes, ack_idle;
+	bool nak;		/* NAK slot is full; leaves after all responses */
+	uint8_t nak_code, nak_timer;
+	uint32_t nak_number;
+
+	struct response *resp;	/* ring of RESPONSES, made when first needed */
+	uint32_t resp_head, resp_tail;
+};
+
+enum stream_state {
+	STREAM_OPEN,	/* may also be: */
+	STREAM_BROKEN,	/* EOF or error: no more I/O; holders are told */
+	STREAM_CLOSING, /* both holders gone: flush, shutdown, read to EOF */
+	STREAM_CLOSED,	/* descriptor given back */
+};
+
+struct stream {
+	struct lock lock;
+	atomic_int refs;
+	atomic_int want;     /* somebody failed to get the lock: run tx again */
+	enum stream_state state; /* set by stream_set_state() only */
+	int err;	     /* why BROKEN: 0 EOF, -errno */
+	int fd;
+	int out;	     /* written to: fd, but for a QP connected to itself */
+	struct stream_param p;
+	struct dev_qp *qp;
+	bool qp_was;	     /* a QP was attached once */
+	struct iw_tx tx;
+	struct iw_rx rx;
+
+	/* user */
+	const struct stream_user *ops;
+	void *user;	     /* NULL after stream_release() */
+	struct list up;	     /* struct ctl_msg for the user */
+	bool up_closed, up_closed_told, up_released, user_gone;
+	struct loop_work up_work;
+
+	struct loop_fd lf;   /* while no QP is attached */
+	struct poll_source src; /* while one is */
+	bool grouped;	     /* src, not lf, watches the descriptor */
+	bool shut;	     /* SHUT_WR done: only read to EOF */
+	struct loop_timer timer; /* hold, retry, closing: the earliest */
+	uint64_t timer_at;
+	uint64_t close_by;
+
+	struct list park;    /* park_lock */
+};
+
+/* conn.c */
+struct stream *stream_open(int fd, const struct stream_param *p,
+			   const uint8_t *first, size_t len,
+			   const struct stream_user *ops, void *user);
+/* A QP connected to itself: reads from one end of a socket pair what it writes
+ * to the other. Requester and responder share no state, so one stream serves. */
+int stream_open_self(const struct stream_param *p);
+int stream_control(struct stream *s, enum stream_ctl type, const uint8_t *data,
+		   size_t len);
+void stream_release(struct stream *s);
+void stream_abort(struct stream *s);
+void stream_get(struct stream *s);
+void stream_put(struct stream *s);
+void stream_lock(struct stream *s) ACQUIRE(s->lock);
+/* tx_run() as soon as the lock is free, by whoever holds it. */
+void stream_kick(struct stream *s);
+/* Unlocks, and runs tx again if somebody asked meanwhile. */
+void stream_unlock(struct stream *s) RELEASE(s->lock);
+void stream_set_state(struct stream *s, enum stream_state to) REQUIRES(s->lock);
+/* The connection is over: err 0 for EOF. The QP's work fails with
+ * RETRY_EXC_ERR, the user is told. */
+void stream_broken(struct stream *s, int err, const char *why) REQUIRES(s->lock);
+void stream_timer(struct stream *s, uint64_t when) REQUIRES(s->lock);
+void stream_up(struct stream *s, const struct rdmap_hdr *h) REQUIRES(s->lock);
+void stream_want_output(struct stream *s, bool want) REQUIRES(s->lock);
+/* Joins and separates a stream and a QP; the caller serialises both (park.c). */
+int stream_attach(struct stream *s, struct dev_qp *qp);
+void stream_detach(struct stream *s, struct dev_qp *qp);
+/* The QP's work is over: its memory is not touched after this. */
+void stream_stop(struct stream *s) REQUIRES(s->lock);
+
+/* park.c */
+int park_attach(struct dev_qp *qp);
+void park_detach(struct dev_qp *qp);
+void park_kick(struct dev_qp *qp); /* work posted, no stream yet */
+void park_stream(struct stream *s); /* offer it; attaches if a QP waits */
+void park_forget(struct stream *s);
+void park_expect(const union ibv_gid *gid, uint32_t qpn);
+void park_unexpect(const union ibv_gid *gid, uint32_t qpn);
+
+/* tx.c: sends what it can. */
+void tx_run(struct stream *s) REQUIRES(s->lock);
+/* The QP's memory must not be used any more: keeps a begun FPDU as a copy. */
+void tx_own_part(struct stream *s) REQUIRES(s->lock);
+void tx_ctl(struct stream *s, const struct rdmap_hdr *h) REQUIRES(s->lock);
+bool tx_idle(const struct stream *s);
+void tx_fini(struct stream *s);
+
+/* rx.c: receives what is there, at most a turn; true if anything came. */
+bool rx_run(struct stream *s) REQUIRES(s->lock);
+
+/* requester.c */
+/* Request numbers follow the SQ index: a QP's queues begin at index 0. */
+static inline uint32_t req_number(const struct dev_qp *qp, uint32_t idx)
+{
+	return (qp->attr.sq_psn + idx) & 0xffffff;
+}
+void req_begin(struct stream *s) REQUIRES(s->lock); /* attached */
+void req_sent(struct stream *s) REQUIRES(s->lock); /* a request has left */
+void req_ack(struct stream *s, uint32_t number) REQUIRES(s->lock);
+void req_nak(struct stream *s, const struct rdmap_hdr *h) REQUIRES(s->lock);
+void req_recv_posted(struct stream *s) REQUIRES(s->lock);
+void req_hold_over(struct stream *s) REQUIRES(s->lock);
+/* Response frames: checks the header, then the end. -EPROTO breaks the stream. */
+int req_read_begin(struct stream *s, const struct rdmap_hdr *h) REQUIRES(s->lock);
+void req_read_end(struct stream *s) REQUIRES(s->lock);
+int req_atomic_resp(struct stream *s, const struct rdmap_hdr *h) REQUIRES(s->lock);
+struct wqe *req_oldest_read(struct stream *s, uint32_t *idx);
+void req_timer(struct stream *s, uint64_t now) REQUIRES(s->lock);
+void req_fail(struct stream *s, uint32_t idx, enum ibv_wc_status st,
+	      const char *why) REQUIRES(s->lock);
+/* The oldest WQE that is not complete fails; nothing happens if there is none. */
+void req_fail_oldest(struct stream *s, enum ibv_wc_status st, const char *why)
+	REQUIRES(s->lock);
+uint64_t req_budget(const struct dev_qp *qp); /* ns; UINT64_MAX: never */
+
+/* responder.c */
+int resp_begin(struct stream *s) REQUIRES(s->lock); /* header of a request */
+void resp_end(struct stream *s) REQUIRES(s->lock);  /* its payload is placed */
+void resp_nak(struct stream *s, enum nak_code code) REQUIRES(s->lock);
+void resp_fail(struct stream *s, enum nak_code code, enum ibv_wc_status st, int ev,
+	       const char *why) REQUIRES(s->lock);
+/* The QP goes away: answers still owed will never come. */
+void resp_lost(struct stream *s) REQUIRES(s->lock);
+void resp_resync(struct stream *s, const struct rdmap_hdr *h) REQUIRES(s->lock);
+
+/* sge.c: maps [off, off+len) of a scatter/gather list to memory. Returns the
+ * number of iovecs, or -errno of mr_get(), or -E2BIG when max is too small for
+ * the whole range (never with max >= n). refs[i] must be put by the caller. */
+int sge_map(struct dev_pd *pd, const struct ibv_sge *sge, unsigned n, uint32_t off,
+	    uint32_t len, unsigned access, struct iovec *iov, struct mr_slot **refs,
+	    unsigned max);
+void sge_unmap(struct mr_slot **refs, int n);
+/* Copies into memory that a peer's CPU or an application may be watching: the
+ * last aligned word is stored last, in one piece (DESIGN, write order). */
+void place_bytes(void *dst, const void *src, size_t len);
+
+#endif

@@ -1,0 +1,327 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Which stream belongs to which QP: the one place that joins them.
+ *
+ * Design notes. A stream and a QP meet under (local QPN, remote QPN, remote
+ * GID), in either order: a QP that enters RTR looks for a parked stream and
+ * waits if there is none; a stream that is opened looks for a waiting QP and is
+ * parked if there is none. The CM's streams win over rendezvous: a QP whose
+ * peer's connection request is known to the CM (park_expect) does not ask the
+ * rendezvous port.
+ *
+ * park.lock serialises attach and detach; it is outside of all locks of dev.h. */
+#include "iwarp/iwarp.h"
+
+#include "base/log.h"
+#include "iwarp/rendezvous.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { BUCKETS = 1024 };
+
+/* A QP without its stream. */
+struct wanted {
+	struct list link; /* park.wanted[] while waiting */
+	struct stream_key key;
+	struct dev_qp *qp;
+	struct rdv_out *out;
+	struct loop_timer timer; /* runs from the first work posted */
+	bool has_work;
+	int refs; /* the table's, the timer's; park.lock */
+};
+
+struct expected {
+	struct list link;
+	union ibv_gid gid;
+	uint32_t qpn;
+	unsigned count;
+};
+
+static struct {
+	struct lock lock;
+	struct list streams[BUCKETS], wanted[BUCKETS], expected[BUCKETS];
+	bool ready;
+} park = { .lock = LOCK_INIT };
+
+NO_TSA void park_lock(void)
+{
+	lock_get(&park.lock);
+	if (park.ready)
+		return;
+	for (int i = 0; i < BUCKETS; i++) {
+		list_init(&park.streams[i]);
+		list_init(&park.wanted[i]);
+		list_init(&park.expected[i]);
+	}
+	park.ready = true;
+}
+
+NO_TSA void park_unlock(void)
+{
+	lock_put(&park.lock);
+}
+
+static unsigned bucket(uint32_t remote_qpn)
+{
+	return (remote_qpn * 2654435761u) >> 22;
+}
+
+static bool same(const struct stream_key *a, uint32_t local_qpn, uint32_t remote_qpn,
+		 const union ibv_gid *gid)
+{
+	return a->local_qpn == local_qpn && a->remote_qpn == remote_qpn &&
+	       !memcmp(&a->remote_gid, gid, sizeof(*gid));
+}
+
+static struct wanted *wanted_find(const struct stream_key *k)
+{
+	struct wanted *w;
+
+	list_for_each(w, &park.wanted[bucket(k->remote_qpn)], link)
+		if (same(&w->key, k->local_qpn, k->remote_qpn, &k->remote_gid))
+			return w;
+	return NULL;
+}
+
+static struct wanted *wanted_of(struct dev_qp *qp)
+{
+	struct wanted *w;
+
+	list_for_each(w, &park.wanted[bucket(qp->attr.dest_qp_num)], link)
+		if (w->qp == qp)
+			return w;
+	return NULL;
+}
+
+static struct expected *expected_find(const union ibv_gid *gid, uint32_t qpn)
+{
+	struct expected *e;
+
+	list_for_each(e, &park.expected[bucket(qpn)], link)
+		if (e->qpn == qpn && !memcmp(&e->gid, gid, sizeof(*gid)))
+			return e;
+	return NULL;
+}
+
+bool park_waits_locked(const struct stream_key *key)
+{
+	return wanted_find(key) && !expected_find(&key->remote_gid, key->remote_qpn);
+}
+
+void park_expect(const union ibv_gid *gid, uint32_t qpn)
+{
+	struct expected *e;
+
+	park_lock();
+	e = expected_find(gid, qpn);
+	if (e) {
+		e->count++;
+	} else if ((e = calloc(1, sizeof(*e)))) {
+		*e = (struct expected){ .gid = *gid, .qpn = qpn, .count = 1 };
+		list_add_tail(&park.expected[bucket(qpn)], &e->link);
+	}
+	park_unlock();
+}
+
+void park_unexpect(const union ibv_gid *gid, uint32_t qpn)
+{
+	struct expected *e;
+
+	park_lock();
+	e = expected_find(gid, qpn);
+	if (e && !--e->count) {
+		list_del(&e->link);
+		free(e);
+	}
+	park_unlock();
+}
+
+static void wanted_put(struct wanted *w)
+{
+	if (!--w->refs)
+		free(w);
+}
+
+/* It has its stream, or goes away. */
+static void wanted_end(struct wanted *w)
+{
+	list_del(&w->link);
+	w->qp = NULL;
+	if (w->out)
+		rdv_cancel(w->out);
+	w->out = NULL;
+	if (loop_timer_stop(&w->timer))
+		w->refs--;
+	wanted_put(w);
+}
+
+void park_out_done_locked(struct rdv_out *out)
+{
+	struct wanted *w;
+
+	for (int i = 0; i < BUCKETS; i++)
+		list_for_each(w, &park.wanted[i], link)
+			if (w->out == out)
+				w->out = NULL;
+}
+
+/* Nobody answered within the QP's retries. */
+static void wanted_timeout(struct loop_timer *t)
+{
+	struct wanted *w = container_of(t, struct wanted, timer);
+
+	park_lock();
+	if (w->qp)
+		qp_fail_send(w->qp, w->qp->sq.done, IBV_WC_RETRY_EXC_ERR,
+			     "no connection to the peer's QP could be made");
+	wanted_put(w);
+	park_unlock();
+}
+
+void park_kick(struct dev_qp *qp)
+{
+	struct wanted *w;
+	uint64_t budget;
+
+	park_lock();
+	w = wanted_of(qp);
+	if (w && !w->has_work) {
+		w->has_work = true;
+		budget = req_budget(qp);
+		if (budget != UINT64_MAX) {
+			w->refs++;
+			loop_timer_set(&w->timer,
+				       loop_now() + (budget < 2 * SEC ? 2 * SEC : budget));
+		}
+	}
+	park_unlock();
+}
+
+static struct stream *parked_find(const struct stream_key *k)
+{
+	struct stream *s;
+
+	list_for_each(s, &park.streams[bucket(k->remote_qpn)], park)
+		if (same(k, s->p.local_qpn, s->p.remote_qpn, &s->p.remote_gid))
+			return s;
+	return NULL;
+}
+
+/* The side with the smaller (GID, QPN) connects. */
+static bool we_connect(const struct dev_qp *qp, const struct stream_key *k)
+{
+	int c = memcmp(&qp->local_gid, &k->remote_gid, sizeof(k->remote_gid));
+
+	return c < 0 || (!c && k->local_qpn < k->remote_qpn);
+}
+
+static bool is_self(const struct dev_qp *qp, const struct stream_key *k)
+{
+	return k->local_qpn == k->remote_qpn &&
+	       !memcmp(&qp->local_gid, &k->remote_gid, sizeof(k->remote_gid));
+}
+
+static int open_self(struct dev_qp *qp)
+{
+	struct stream_param p = {
+		.local_gid = qp->local_gid,
+		.remote_gid = qp->local_gid,
+		.local_qpn = qp->qp.qp_num,
+		.remote_qpn = qp->qp.qp_num,
+		.extended = true,
+	};
+	int ret = stream_open_self(&p);
+
+	if (ret)
+		park_detach(qp);
+	return ret;
+}
+
+static int wait_for_stream(struct dev_qp *qp, const struct stream_key *key)
+{
+	struct wanted *w = calloc(1, sizeof(*w));
+
+	if (!w)
+		return -ENOMEM;
+	w->key = *key;
+	w->qp = qp;
+	w->refs = 1;
+	w->timer.fire = wanted_timeout;
+	list_add_tail(&park.wanted[bucket(key->remote_qpn)], &w->link);
+	if (!qp->made_by_cm && !expected_find(&key->remote_gid, key->remote_qpn) &&
+	    we_connect(qp, key))
+		w->out = rdv_connect(qp, key);
+	return 0;
+}
+
+int park_attach(struct dev_qp *qp)
+{
+	struct stream_key key = {
+		.local_qpn = qp->qp.qp_num,
+		.remote_qpn = qp->attr.dest_qp_num,
+		.remote_gid = qp->attr.ah_attr.grh.dgid,
+	};
+	struct rdv_in *in = NULL;
+	struct stream *s;
+	int ret;
+
+	park_lock();
+	s = parked_find(&key);
+	if (s) {
+		list_del(&s->park);
+		ret = stream_attach(s, qp);
+	} else {
+		ret = wait_for_stream(qp, &key);
+		if (!ret && park_waits_locked(&key))
+			in = rdv_find(&key);
+	}
+	park_unlock();
+	if (in)
+		rdv_accept(in);
+	else if (!ret && !s && is_self(qp, &key))
+		ret = open_self(qp);
+	return ret;
+}
+
+void park_detach(struct dev_qp *qp)
+{
+	struct stream *s;
+	struct wanted *w;
+
+	park_lock();
+	w = wanted_of(qp);
+	if (w)
+		wanted_end(w);
+	s = qp->tr_conn;
+	if (s)
+		stream_detach(s, qp);
+	park_unlock();
+}
+
+void park_stream(struct stream *s)
+{
+	struct stream_key key = { s->p.local_qpn, s->p.remote_qpn, s->p.remote_gid };
+	struct wanted *w;
+
+	park_lock();
+	w = wanted_find(&key);
+	if (w) {
+		struct dev_qp *qp = w->qp;
+
+		wanted_end(w);
+		if (stream_attach(s, qp))
+			qp_fail_send(qp, qp->sq.done, IBV_WC_LOC_QP_OP_ERR,
+				     "no descriptor for polling the connection");
+	} else {
+		list_add_tail(&park.streams[bucket(s->p.remote_qpn)], &s->park);
+	}
+	park_unlock();
+}
+
+void park_forget(struct stream *s)
+{
+	park_lock();
+	list_del(&s->park);
+	park_unlock();
+}

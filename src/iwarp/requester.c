@@ -1,0 +1,467 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Our requests: what answers them, what repeats them, what ends them.
+ *
+ * Timers (all on stream.timer, see stream_timer()):
+ *	hold	an RNR wait, or the wait for a QP that is not there yet
+ *	retry	while requests are out: is the peer's *host* still there? */
+#include "iwarp/iwarp.h"
+
+#include "base/conf.h"
+#include "base/log.h"
+
+#include <errno.h>
+#include <netinet/in.h>
+#include <linux/tcp.h>
+#include <stdio.h>
+#include <string.h>
+
+/* InfiniBand RNR NAK timer field, in units of 10 us. */
+static const uint32_t rnr_timer[32] = {
+	65536, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768,
+	1024, 1536, 2048, 3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768, 49152,
+};
+
+static bool is_read(const struct wqe *w)
+{
+	return w->opcode == IBV_WR_RDMA_READ || w->opcode == IBV_WR_ATOMIC_FETCH_AND_ADD ||
+	       w->opcode == IBV_WR_ATOMIC_CMP_AND_SWP;
+}
+
+/* Index of a number at or after tx.acked; far away for older ones. */
+static uint32_t idx_of(const struct stream *s, uint32_t number)
+{
+	uint32_t d = (number - req_number(s->qp, s->tx.acked)) & 0xffffff;
+
+	if (d & 0x800000)
+		d |= 0xff000000; /* before it */
+	return s->tx.acked + d;
+}
+
+void req_begin(struct stream *s)
+{
+	struct iw_tx *tx = &s->tx;
+
+	tx->off = 0;
+	tx->imm_sent = false;
+	tx->acked = tx->rd_scan = s->qp->sq.next;
+	tx->rd_out = 0;
+	tx->sig_since_req = false;
+	tx->hold = HOLD_NONE;
+	tx->resync = false;
+	tx->rnr_seen = 0;
+}
+
+uint64_t req_budget(const struct dev_qp *qp)
+{
+	if (!qp->attr.timeout)
+		return UINT64_MAX;
+	return (4096ull << qp->attr.timeout) * (qp->attr.retry_cnt + 1u);
+}
+
+/* At least two seconds before a silent host counts as dead. */
+static uint64_t silence_budget(const struct dev_qp *qp)
+{
+	uint64_t b = req_budget(qp);
+
+	return b < 2 * SEC ? 2 * SEC : b;
+}
+
+static bool outstanding(const struct stream *s)
+{
+	return s->qp && (s->tx.acked != s->qp->sq.next || s->tx.rd_out);
+}
+
+void req_sent(struct stream *s)
+{
+	uint64_t budget = silence_budget(s->qp);
+
+	if (!s->timer_at && budget != UINT64_MAX)
+		stream_timer(s, loop_now() + budget);
+}
+
+void req_fail(struct stream *s, uint32_t idx, enum ibv_wc_status st, const char *why)
+{
+	if (!s->qp)
+		return;
+	tx_own_part(s);
+	s->tx.hold = HOLD_NONE;
+	s->rx.place = PLACE_SCRATCH;
+	qp_fail_send(s->qp, idx, st, why);
+}
+
+void req_fail_oldest(struct stream *s, enum ibv_wc_status st, const char *why)
+{
+	uint32_t idx;
+	bool any;
+
+	if (!s->qp)
+		return;
+	lock_get(&s->qp->lock);
+	idx = s->qp->sq.done;
+	any = idx != s->qp->sq.tail;
+	lock_put(&s->qp->lock);
+	if (any)
+		req_fail(s, idx, st, why);
+}
+
+/* Everything before idx has been answered. */
+static void acked_before(struct stream *s, uint32_t idx)
+{
+	struct dev_qp *qp = s->qp;
+
+	lock_assert_held(&qp->lock);
+	for (; s->tx.acked != idx; s->tx.acked++) {
+		struct wqe *w = sq_at(&qp->sq, s->tx.acked);
+
+		if (!is_read(w))
+			w->finished = 1;
+	}
+	s->tx.rnr_seen = 0;
+	sq_retire_locked(qp);
+}
+
+/* In ERR the queue was flushed: answers to it mean nothing any more. */
+static bool answers_count(struct stream *s)
+{
+	return s->qp && qp_may_receive_locked(s->qp);
+}
+
+void req_ack(struct stream *s, uint32_t number)
+{
+	struct dev_qp *qp = s->qp;
+	char why[120];
+	uint32_t idx;
+	bool bad = false;
+
+	if (!qp)
+		return;
+	lock_get(&qp->lock);
+	if (answers_count(s)) {
+		idx = idx_of(s, number) + 1;
+		bad = (int32_t)(idx - qp->sq.next) > 0;
+		if (!bad && (int32_t)(idx - s->tx.acked) > 0)
+			acked_before(s, idx);
+	}
+	lock_put(&qp->lock);
+	if (bad) {
+		snprintf(why, sizeof(why),
+			 "the peer acknowledged request %06x which was not sent: sq_psn %06x is "
+			 "not the peer's rq_psn?",
+			 number, qp->attr.sq_psn);
+		req_fail_oldest(s, IBV_WC_RETRY_EXC_ERR, why);
+		return;
+	}
+	if (s->tx.hold == HOLD_FAIL)
+		req_hold_over(s);
+}
+
+/* Requests from idx on were discarded by the peer: send them again. */
+static void rewind_to(struct stream *s, uint32_t idx)
+{
+	struct dev_qp *qp = s->qp;
+
+	lock_get(&qp->lock);
+	if (qp->sq.next != qp->sq.tail)
+		sq_at(&qp->sq, qp->sq.next)->sent = 0;
+	for (uint32_t i = idx; i != qp->sq.next; i++) {
+		struct wqe *w = sq_at(&qp->sq, i);
+
+		if (is_read(w)) {
+			s->tx.rd_out--;
+			w->got = 0;
+		}
+	}
+	qp->sq.next = idx;
+	if ((int32_t)(s->tx.rd_scan - idx) > 0)
+		s->tx.rd_scan = idx;
+	lock_put(&qp->lock);
+	/* A begun FPDU of a discarded request is still finished, from memory. */
+	s->tx.off = 0;
+	s->tx.imm_sent = false;
+	s->tx.resync = true;
+}
+
+static void hold(struct stream *s, int kind, uint64_t ns)
+{
+	lock_assert_held(&s->lock);
+	s->tx.hold = (__typeof__(s->tx.hold))kind;
+	s->tx.hold_until = ns == UINT64_MAX ? ns : loop_now() + ns;
+	if (ns != UINT64_MAX)
+		stream_timer(s, s->tx.hold_until);
+}
+
+/* A QP that went away leaves reads unanswered that it had acknowledged: they are
+ * lost without anything to repeat. */
+static void nak_lost(struct stream *s, uint32_t idx)
+{
+	if ((int32_t)(idx - s->tx.acked) >= 0)
+		rewind_to(s, idx);
+	/* As on a wire where nobody answers: the retries run out. */
+	hold(s, HOLD_LOST, req_budget(s->qp));
+}
+
+static void nak_rnr(struct stream *s, uint32_t idx, uint8_t timer)
+{
+	uint8_t limit = s->qp->attr.rnr_retry;
+	char why[80];
+
+	lock_assert_held(&s->lock);
+	if (limit < 7 && s->tx.rnr_seen >= limit) {
+		snprintf(why, sizeof(why), "receiver not ready %u times, rnr_retry is %u",
+			 s->tx.rnr_seen + 1u, limit);
+		req_fail(s, idx, IBV_WC_RNR_RETRY_EXC_ERR, why);
+		return;
+	}
+	if (s->tx.rnr_seen < 255)
+		s->tx.rnr_seen++;
+	rewind_to(s, idx);
+	hold(s, HOLD_RNR, rnr_timer[timer & 31] * 10000ull);
+}
+
+static void nak_error(struct stream *s, uint32_t idx, enum nak_code code)
+{
+	lock_assert_held(&s->lock);
+	switch (code) {
+	case NAK_INV_REQ:
+		req_fail(s, idx, IBV_WC_REM_INV_REQ_ERR, "the responder refused the request");
+		break;
+	case NAK_REM_ACCESS:
+		req_fail(s, idx, IBV_WC_REM_ACCESS_ERR,
+			 "the responder has no memory to be used so (key, bounds, rights or PD)");
+		break;
+	default:
+		req_fail(s, idx, IBV_WC_REM_OP_ERR, "the responder failed to carry it out");
+	}
+}
+
+void req_nak(struct stream *s, const struct rdmap_hdr *h)
+{
+	struct dev_qp *qp = s->qp;
+	bool count, bad = false;
+	uint32_t idx = 0;
+
+	if (!qp)
+		return;
+	lock_get(&qp->lock);
+	count = answers_count(s);
+	if (count) {
+		/* Not ready: nothing was accepted, the peer knows no number yet. */
+		idx = h->ctl.code == NAK_NOT_READY ? s->tx.acked : idx_of(s, h->ctl.number);
+		/* The request may be half sent: index next is fine then. */
+		bad = (int32_t)(idx - qp->sq.next) > 0 ||
+		      ((int32_t)(idx - s->tx.acked) < 0 && h->ctl.code != NAK_NO_QP);
+		if (!bad && (int32_t)(idx - s->tx.acked) > 0)
+			acked_before(s, idx);
+	}
+	lock_put(&qp->lock);
+	if (!count)
+		return;
+	if (bad) {
+		req_fail_oldest(s, IBV_WC_RETRY_EXC_ERR,
+				"the peer refused a request that was not sent");
+		return;
+	}
+	switch ((enum nak_code)h->ctl.code) {
+	case NAK_RNR:
+		nak_rnr(s, idx, h->ctl.timer);
+		break;
+	case NAK_NOT_READY:
+		rewind_to(s, idx);
+		hold(s, HOLD_NOT_READY, SEC);
+		break;
+	case NAK_NO_QP:
+		nak_lost(s, idx);
+		break;
+	default:
+		nak_error(s, idx, (enum nak_code)h->ctl.code);
+	}
+}
+
+void req_recv_posted(struct stream *s)
+{
+	if (s->tx.hold == HOLD_RNR || s->tx.hold == HOLD_NOT_READY)
+		s->tx.hold = HOLD_NONE;
+}
+
+void req_hold_over(struct stream *s)
+{
+	switch (s->tx.hold) {
+	case HOLD_RNR:
+	case HOLD_NOT_READY:
+		s->tx.hold = HOLD_NONE;
+		break;
+	case HOLD_LOST:
+		req_fail_oldest(s, IBV_WC_RETRY_EXC_ERR,
+				"the peer's QP is gone or in the error state");
+		break;
+	case HOLD_FAIL:
+		/* In order: only when everything before it was answered. */
+		if (s->tx.acked == s->qp->sq.next && !s->tx.rd_out)
+			req_fail(s, s->qp->sq.next, s->tx.fail_status,
+				 "no local access to the memory of a posted send");
+		break;
+	default:
+		break;
+	}
+}
+
+struct wqe *req_oldest_read(struct stream *s, uint32_t *idx)
+{
+	struct dev_sq *sq = &s->qp->sq;
+
+	if ((int32_t)(s->tx.rd_scan - sq->done) < 0)
+		s->tx.rd_scan = sq->done;
+	for (; s->tx.rd_scan != sq->next; s->tx.rd_scan++) {
+		struct wqe *w = sq_at(sq, s->tx.rd_scan);
+
+		if (is_read(w) && !w->finished) {
+			*idx = s->tx.rd_scan;
+			return w;
+		}
+	}
+	return NULL;
+}
+
+/* The response to the oldest read or atomic begins: what was before it is done.
+ * NULL when the response is not (or no longer) wanted. */
+static struct wqe *answered(struct stream *s, uint32_t *idx)
+{
+	struct wqe *w = NULL;
+
+	if (!s->qp)
+		return NULL;
+	lock_get(&s->qp->lock);
+	if (answers_count(s))
+		w = req_oldest_read(s, idx);
+	if (w && (int32_t)(*idx - s->tx.acked) > 0)
+		acked_before(s, *idx);
+	lock_put(&s->qp->lock);
+	return w;
+}
+
+static void read_finished(struct stream *s, struct wqe *w, uint32_t idx)
+{
+	lock_assert_held(&s->lock);
+	lock_get(&s->qp->lock);
+	w->finished = 1;
+	s->tx.rd_out--;
+	s->tx.rnr_seen = 0;
+	if (s->tx.acked == idx)
+		s->tx.acked++;
+	sq_retire_locked(s->qp);
+	lock_put(&s->qp->lock);
+	if (s->tx.hold == HOLD_FAIL)
+		req_hold_over(s);
+}
+
+int req_read_begin(struct stream *s, const struct rdmap_hdr *h)
+{
+	uint32_t idx = 0;
+	struct wqe *w = answered(s, &idx);
+
+	if (!w)
+		return 0; /* the QP failed meanwhile: scratch */
+	if (w->opcode != IBV_WR_RDMA_READ || h->stag != idx || h->to != w->got ||
+	    h->payload > w->length - w->got) {
+		log_info("stream %d: read response for %x+%llu does not fit read %x", s->fd,
+			 h->stag, (unsigned long long)h->to, idx);
+		return -EPROTO;
+	}
+	s->rx.place = PLACE_READ;
+	return 0;
+}
+
+void req_read_end(struct stream *s)
+{
+	uint32_t idx;
+	struct wqe *w;
+
+	if (s->rx.place != PLACE_READ)
+		return;
+	w = req_oldest_read(s, &idx);
+	w->got += s->rx.h.payload;
+	if (!s->rx.h.last)
+		return;
+	if (w->got != w->length) {
+		stream_broken(s, -EPROTO, "a read response ended early");
+		return;
+	}
+	read_finished(s, w, idx);
+}
+
+int req_atomic_resp(struct stream *s, const struct rdmap_hdr *h)
+{
+	struct mr_slot *refs[DEV_MAX_SGE];
+	struct iovec iov[DEV_MAX_SGE];
+	uint64_t value = h->atomic_resp.value;
+	const uint8_t *from = (const uint8_t *)&value;
+	uint32_t idx = 0;
+	struct wqe *w = answered(s, &idx);
+	int n;
+
+	if (!w)
+		return 0;
+	if (w->opcode == IBV_WR_RDMA_READ || h->atomic_resp.id != idx)
+		return -EPROTO;
+	n = sge_map(s->qp->pd, w->sge, w->num_sge, 0, 8, IBV_ACCESS_LOCAL_WRITE, iov, refs,
+		    DEV_MAX_SGE);
+	if (n < 0) {
+		req_fail(s, idx, IBV_WC_LOC_PROT_ERR,
+			 "no local access to the memory for an atomic's result");
+		return 0;
+	}
+	for (int i = 0; i < n; i++) {
+		place_bytes(iov[i].iov_base, from, iov[i].iov_len);
+		from += iov[i].iov_len;
+	}
+	sge_unmap(refs, n);
+	read_finished(s, w, idx);
+	return 0;
+}
+
+/* DESIGN section 4, time: the budget runs only while the peer's host is silent,
+ * that is, while TCP itself has unacknowledged data and hears nothing. */
+static bool host_is_silent(struct stream *s, uint64_t budget)
+{
+	struct tcp_info ti;
+	socklen_t len = sizeof(ti);
+
+	if (conf_get()->strict_timeout)
+		return true;
+	memset(&ti, 0, sizeof(ti));
+	if (getsockopt(s->fd, IPPROTO_TCP, TCP_INFO, &ti, &len))
+		return false;
+	/* The last ack is old on an idle connection too: only repeated timeouts
+	 * of TCP itself say that nobody answers. */
+	return ti.tcpi_unacked && ti.tcpi_retransmits > 1 &&
+	       ti.tcpi_last_ack_recv * MSEC >= budget;
+}
+
+void req_timer(struct stream *s, uint64_t now)
+{
+	uint64_t budget;
+
+	if (!s->qp)
+		return;
+	if (s->tx.hold == HOLD_RNR || s->tx.hold == HOLD_NOT_READY ||
+	    s->tx.hold == HOLD_LOST) {
+		if (now >= s->tx.hold_until)
+			req_hold_over(s);
+		else
+			stream_timer(s, s->tx.hold_until);
+		return;
+	}
+	budget = silence_budget(s->qp);
+	if (!outstanding(s) || budget == UINT64_MAX)
+		return;
+	if (s->tx.acked == s->tx.timer_acked && host_is_silent(s, budget)) {
+		char why[100];
+
+		snprintf(why, sizeof(why), "no answer from the peer's host for %llu ms",
+			 (unsigned long long)(budget / MSEC));
+		req_fail_oldest(s, IBV_WC_RETRY_EXC_ERR, why);
+		return;
+	}
+	s->tx.timer_acked = s->tx.acked;
+	stream_timer(s, now + budget);
+}

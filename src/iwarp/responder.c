@@ -1,0 +1,389 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* The peer's requests: checks before a byte is placed, effects after the last.
+ *
+ * The responder is GOOD or DROP (rx.drop). A request that cannot be accepted is
+ * answered with NAK(number), and from then on every request frame is read and
+ * discarded until RESYNC(number). Responses and control go on. Reads and
+ * atomics run only in GOOD and in order, so never twice. */
+#include "iwarp/iwarp.h"
+
+#include "base/log.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+void resp_nak(struct stream *s, enum nak_code code)
+{
+	struct iw_rx *rx = &s->rx;
+
+	rx->drop = true;
+	rx->nak = true;
+	rx->nak_code = (uint8_t)code;
+	rx->nak_timer = s->qp ? s->qp->attr.min_rnr_timer : 0;
+	rx->nak_number = rx->expected;
+	rx->place = PLACE_SCRATCH;
+	rx->imm_have = false;
+	rx->write_len = rx->msg_off = 0;
+	rx->ack_now = rx->ack_owed;
+}
+
+/* The request is refused for good: NAK, and our own QP fails. */
+void resp_fail(struct stream *s, enum nak_code code, enum ibv_wc_status st, int ev,
+	       const char *why)
+{
+	resp_nak(s, code);
+	if (!s->qp)
+		return;
+	tx_own_part(s);
+	s->tx.hold = HOLD_NONE;
+	qp_fail_recv(s->qp, st, ev, why);
+}
+
+void resp_lost(struct stream *s)
+{
+	struct iw_rx *rx = &s->rx;
+	uint32_t number = rx->expected;
+
+	if (rx->resp_head == rx->resp_tail)
+		return;
+	rx->expected = rx->resp[rx->resp_head % RESPONSES].number;
+	rx->resp_head = rx->resp_tail;
+	resp_nak(s, NAK_NO_QP);
+	rx->expected = number;
+}
+
+void resp_resync(struct stream *s, const struct rdmap_hdr *h)
+{
+	struct iw_rx *rx = &s->rx;
+
+	/* Without a QP nothing was accepted and no number is known. */
+	if (s->qp && (!rx->drop || h->ctl.number != rx->expected)) {
+		stream_broken(s, -EPROTO, "RESYNC for a request that is not expected");
+		return;
+	}
+	rx->drop = rx->rnr_sent = rx->not_ready_sent = false;
+	rx->msn0 = h->ctl.msn0;
+	rx->msn1 = h->ctl.msn1;
+}
+
+/* May the QP take requests? If not, NAK. */
+static bool accepting(struct stream *s)
+{
+	struct dev_qp *qp = s->qp;
+	enum ibv_qp_state state;
+	bool may;
+
+	lock_assert_held(&s->lock);
+	if (!qp) {
+		s->rx.not_ready_sent = !s->qp_was;
+		resp_nak(s, s->qp_was ? NAK_NO_QP : NAK_NOT_READY);
+		return false;
+	}
+	lock_get(&qp->lock);
+	may = qp_may_receive_locked(qp);
+	state = qp->qp.state;
+	lock_put(&qp->lock);
+	if (may)
+		return true;
+	s->rx.not_ready_sent = state == IBV_QPS_INIT;
+	resp_nak(s, state == IBV_QPS_INIT ? NAK_NOT_READY : NAK_NO_QP);
+	return false;
+}
+
+static bool allowed(struct stream *s, unsigned access, uint32_t key, uint64_t addr,
+		    uint32_t len)
+{
+	struct dev_qp *qp = s->qp;
+	struct mr_slot *ref;
+	char why[160];
+	void *ptr;
+	int ret = -EACCES;
+
+	lock_assert_held(&s->lock);
+	if (qp->attr.qp_access_flags & access) {
+		ret = mr_get(qp->pd, key, addr, len, access, &ref, &ptr);
+		if (!ret) {
+			mr_put(ref);
+			return true;
+		}
+	}
+	snprintf(why, sizeof(why), "%s by QP %06x: key %08x, %u bytes at %#llx: %s",
+		 rdmap_op_str(s->rx.h.op), qp->attr.dest_qp_num, key, len,
+		 (unsigned long long)addr,
+		 !(qp->attr.qp_access_flags & access) ? "the QP does not allow it" :
+		 ret == -ENOENT			      ? "no such key" :
+		 ret == -EPERM			      ? "other protection domain" :
+		 ret == -ERANGE			      ? "out of bounds" :
+							"the region does not allow it");
+	resp_fail(s, NAK_REM_ACCESS, IBV_WC_SUCCESS, IBV_EVENT_QP_ACCESS_ERR, why);
+	return false;
+}
+
+/* No receive is posted. */
+static void receiver_not_ready(struct stream *s)
+{
+	lock_assert_held(&s->lock);
+	s->rx.rnr_sent = true;
+	resp_nak(s, NAK_RNR);
+}
+
+static int begin_send(struct stream *s)
+{
+	struct iw_rx *rx = &s->rx;
+	struct dev_qp *qp = s->qp;
+	char why[100];
+
+	lock_assert_held(&s->lock);
+	if (rx->h.msn != rx->msn0 || rx->h.mo != rx->msg_off)
+		return -EPROTO;
+	if (!qp->cur_valid && recv_take(qp)) {
+		receiver_not_ready(s);
+		return 0;
+	}
+	if (rx->h.payload > qp->cur->length - rx->msg_off) {
+		snprintf(why, sizeof(why), "a send of at least %u bytes, the receive has %u",
+			 rx->msg_off + rx->h.payload, qp->cur->length);
+		resp_fail(s, NAK_INV_REQ, IBV_WC_LOC_LEN_ERR, -1, why);
+		return 0;
+	}
+	rx->place = PLACE_RECV;
+	return 0;
+}
+
+static int begin_imm(struct stream *s)
+{
+	struct iw_rx *rx = &s->rx;
+
+	if (rx->h.msn != rx->msn0 || rx->imm_have)
+		return -EPROTO;
+	rx->msn0++;
+	rx->imm = htonl(rx->h.imm.imm);
+	rx->imm_se = rx->h.op == RDMAP_IMM_SE;
+	rx->imm_have = true;
+	return 0;
+}
+
+static struct response *response_new(struct stream *s)
+{
+	struct iw_rx *rx = &s->rx;
+	struct response *r;
+
+	lock_assert_held(&s->lock);
+	if (rx->resp_tail - rx->resp_head >= s->qp->attr.max_dest_rd_atomic) {
+		char why[100];
+
+		snprintf(why, sizeof(why), "more than %u reads and atomics at once",
+			 s->qp->attr.max_dest_rd_atomic);
+		resp_fail(s, NAK_INV_REQ, IBV_WC_SUCCESS, IBV_EVENT_QP_REQ_ERR, why);
+		return NULL;
+	}
+	if (!rx->resp)
+		rx->resp = calloc(RESPONSES, sizeof(*rx->resp));
+	if (!rx->resp) {
+		stream_broken(s, -ENOMEM, "no memory for responses");
+		return NULL;
+	}
+	r = &rx->resp[rx->resp_tail % RESPONSES];
+	memset(r, 0, sizeof(*r));
+	r->number = rx->expected;
+	return r;
+}
+
+static int begin_read(struct stream *s)
+{
+	struct rdmap_hdr *h = &s->rx.h;
+	struct response *r;
+
+	if (h->msn != s->rx.msn1)
+		return -EPROTO;
+	if (!allowed(s, IBV_ACCESS_REMOTE_READ, h->read.src_stag, h->read.src_to,
+		     h->read.size))
+		return 0;
+	r = response_new(s);
+	if (!r)
+		return 0;
+	r->stag = h->read.sink_stag;
+	r->to = h->read.sink_to;
+	r->key = h->read.src_stag;
+	r->addr = h->read.src_to;
+	r->len = h->read.size;
+	s->rx.resp_tail++;
+	s->rx.msn1++;
+	return 0;
+}
+
+static uint64_t atomic_apply(uint64_t *p, const struct rdmap_hdr *h)
+{
+	uint64_t old = h->atomic.compare;
+
+	if (h->atomic.opcode == RDMAP_FETCH_ADD)
+		return __atomic_fetch_add(p, h->atomic.add_swap, __ATOMIC_SEQ_CST);
+	__atomic_compare_exchange_n(p, &old, h->atomic.add_swap, false, __ATOMIC_SEQ_CST,
+				    __ATOMIC_SEQ_CST);
+	return old;
+}
+
+static int begin_atomic(struct stream *s)
+{
+	struct rdmap_hdr *h = &s->rx.h;
+	struct response *r;
+	struct mr_slot *ref;
+	void *ptr;
+
+	lock_assert_held(&s->lock);
+	if (h->msn != s->rx.msn1 ||
+	    (h->atomic.opcode != RDMAP_FETCH_ADD && h->atomic.opcode != RDMAP_CMP_SWAP))
+		return -EPROTO;
+	if (h->atomic.to & 7) {
+		resp_fail(s, NAK_INV_REQ, IBV_WC_SUCCESS, IBV_EVENT_QP_REQ_ERR,
+			  "atomic on an address that is not a multiple of 8");
+		return 0;
+	}
+	if (!allowed(s, IBV_ACCESS_REMOTE_ATOMIC, h->atomic.stag, h->atomic.to, 8))
+		return 0;
+	r = response_new(s);
+	if (!r)
+		return 0;
+	if (mr_get(s->qp->pd, h->atomic.stag, h->atomic.to, 8, IBV_ACCESS_REMOTE_ATOMIC, &ref,
+		   &ptr)) {
+		resp_fail(s, NAK_REM_ACCESS, IBV_WC_SUCCESS, IBV_EVENT_QP_ACCESS_ERR,
+			  "the memory of an atomic was deregistered");
+		return 0;
+	}
+	r->atomic = true;
+	r->id = h->atomic.id;
+	r->value = atomic_apply(ptr, h);
+	mr_put(ref);
+	s->rx.resp_tail++;
+	s->rx.msn1++;
+	return 0;
+}
+
+int resp_begin(struct stream *s)
+{
+	struct iw_rx *rx = &s->rx;
+
+	if (rx->drop || !accepting(s))
+		return 0;
+	switch (rx->h.op) {
+	case RDMAP_WRITE:
+		if (allowed(s, IBV_ACCESS_REMOTE_WRITE, rx->h.stag, rx->h.to, rx->h.payload))
+			rx->place = PLACE_WRITE;
+		return 0;
+	case RDMAP_READ_REQ:
+		return begin_read(s);
+	case RDMAP_ATOMIC_REQ:
+		return begin_atomic(s);
+	case RDMAP_IMM:
+	case RDMAP_IMM_SE:
+		return begin_imm(s);
+	default:
+		return begin_send(s);
+	}
+}
+
+/* A whole request was carried out. */
+static void accepted(struct stream *s)
+{
+	struct iw_rx *rx = &s->rx;
+
+	rx->expected = (rx->expected + 1) & 0xffffff;
+	rx->imm_have = false;
+	rx->msg_off = rx->write_len = 0;
+	rx->ack_owed = true;
+	rx->ack_idle = 0;
+	rx->ack_msgs++;
+	if (rx->h.ack_req)
+		rx->ack_asked = true;
+	if (rx->ack_msgs >= IW_ACK_MSGS || rx->ack_bytes >= IW_ACK_BYTES)
+		rx->ack_now = true;
+}
+
+static void imm_to_wc(struct stream *s, struct ibv_wc *wc)
+{
+	if (!s->rx.imm_have)
+		return;
+	wc->imm_data = s->rx.imm;
+	wc->wc_flags |= IBV_WC_WITH_IMM;
+}
+
+static void end_send(struct stream *s)
+{
+	struct iw_rx *rx = &s->rx;
+	enum rdmap_op op = rx->h.op;
+	bool inv = op == RDMAP_SEND_INV || op == RDMAP_SEND_SE_INV;
+	bool se = op == RDMAP_SEND_SE || op == RDMAP_SEND_SE_INV;
+	struct ibv_wc wc = { .status = IBV_WC_SUCCESS, .opcode = IBV_WC_RECV };
+	char why[80];
+
+	lock_assert_held(&s->lock);
+	rx->msg_off += rx->h.payload;
+	if (!rx->h.last)
+		return;
+	rx->msn0++;
+	if (inv && mr_invalidate(s->qp->pd, rx->h.inv_stag)) {
+		snprintf(why, sizeof(why), "send with invalidate: key %08x is no window",
+			 rx->h.inv_stag);
+		resp_fail(s, NAK_REM_ACCESS, IBV_WC_LOC_PROT_ERR, IBV_EVENT_QP_ACCESS_ERR, why);
+		return;
+	}
+	wc.byte_len = rx->msg_off;
+	imm_to_wc(s, &wc);
+	if (inv) {
+		wc.invalidated_rkey = rx->h.inv_stag;
+		wc.wc_flags |= IBV_WC_WITH_INV;
+	}
+	accepted(s);
+	recv_done(s->qp, &wc, se);
+}
+
+static void end_write(struct stream *s)
+{
+	struct iw_rx *rx = &s->rx;
+	struct ibv_wc wc = { .status = IBV_WC_SUCCESS, .opcode = IBV_WC_RECV_RDMA_WITH_IMM };
+	bool se = rx->imm_se;
+
+	rx->write_len += rx->h.payload;
+	if (!rx->h.last)
+		return;
+	if (!rx->imm_have) {
+		accepted(s);
+		return;
+	}
+	if (recv_take(s->qp)) {
+		receiver_not_ready(s);
+		return;
+	}
+	wc.byte_len = rx->write_len;
+	imm_to_wc(s, &wc);
+	accepted(s);
+	recv_done(s->qp, &wc, se);
+}
+
+void resp_end(struct stream *s)
+{
+	struct iw_rx *rx = &s->rx;
+
+	if (rx->drop || !s->qp)
+		return;
+	rx->ack_bytes += rx->h.payload;
+	switch (rx->h.op) {
+	case RDMAP_WRITE:
+		if (rx->place == PLACE_WRITE)
+			end_write(s);
+		break;
+	case RDMAP_READ_REQ:
+	case RDMAP_ATOMIC_REQ:
+		accepted(s);
+		break;
+	case RDMAP_IMM:
+	case RDMAP_IMM_SE:
+		break;
+	default:
+		if (rx->place == PLACE_RECV)
+			end_send(s);
+	}
+}

@@ -1,0 +1,276 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Sending: first the rest of what was begun, then batches, until the socket is
+ * full or the turn is over. */
+#include "iwarp/batch.h"
+
+#include "base/log.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+
+static ssize_t push(struct stream *s, struct iovec *iov, unsigned n)
+{
+	struct msghdr msg = { .msg_iov = iov, .msg_iovlen = n };
+	ssize_t ret;
+
+	do {
+		ret = sendmsg(s->out, &msg, MSG_DONTWAIT | MSG_NOSIGNAL);
+	} while (ret < 0 && errno == EINTR);
+	if (ret >= 0)
+		return ret;
+	return errno == EAGAIN || errno == ENOBUFS || errno == ENOMEM ? 0 : -errno;
+}
+
+/* Maps the rest of the part's payload; -errno when its key is gone. */
+static int part_map(struct stream *s, struct tx_part *p, struct iovec *iov,
+		    struct mr_slot **refs)
+{
+	uint32_t left = p->payload_len - p->payload_pos;
+	struct wqe *w;
+	int ret;
+
+	if (!left)
+		return 0;
+	switch (p->kind) {
+	case PART_OWNED:
+		iov[0] = (struct iovec){ p->owned + p->payload_pos, left };
+		refs[0] = NULL;
+		return 1;
+	case PART_RESP:
+		ret = mr_get(s->qp->pd, p->key, p->addr + p->payload_pos, left,
+			     IBV_ACCESS_REMOTE_READ, &refs[0], &iov[0].iov_base);
+		iov[0].iov_len = left;
+		return ret ? ret : 1;
+	default:
+		w = sq_at(&s->qp->sq, p->idx);
+		return sge_map(s->qp->pd, w->sge, w->num_sge, p->off + p->payload_pos, left,
+			       MR_LOCAL_READ, iov, refs, DEV_MAX_SGE);
+	}
+}
+
+static void part_free(struct stream *s)
+{
+	free(s->tx.part->owned);
+	free(s->tx.part);
+	s->tx.part = NULL;
+}
+
+static void part_advance(struct tx_part *p, size_t n)
+{
+	uint32_t k = p->head_len - p->head_pos;
+
+	k = n < k ? (uint32_t)n : k;
+	p->head_pos += k;
+	n -= k;
+	k = p->payload_len - p->payload_pos;
+	k = n < k ? (uint32_t)n : k;
+	p->payload_pos += k;
+	p->trailer_pos += (uint32_t)(n - k);
+}
+
+void tx_own_part(struct stream *s)
+{
+	struct tx_part *p = s->tx.part;
+	struct mr_slot *refs[DEV_MAX_SGE];
+	struct iovec iov[DEV_MAX_SGE];
+	uint8_t *to;
+	int n;
+
+	if (!p || p->kind == PART_NONE || p->kind == PART_OWNED)
+		return;
+	/* Zeros stand in for memory that is gone: the frame must be completed,
+	 * its request has failed anyway. */
+	p->owned = calloc(1, p->payload_len);
+	if (!p->owned) {
+		stream_broken(s, -ENOMEM, "no memory to finish a begun FPDU");
+		return;
+	}
+	n = part_map(s, p, iov, refs);
+	to = p->owned + p->payload_pos;
+	for (int i = 0; i < n; i++) {
+		memcpy(to, iov[i].iov_base, iov[i].iov_len);
+		to += iov[i].iov_len;
+	}
+	sge_unmap(refs, n);
+	p->kind = PART_OWNED;
+}
+
+/* Sends the rest of a cut FPDU. Bytes sent, 0 when the socket is full. */
+static ssize_t part_send(struct stream *s)
+{
+	struct tx_part *p = s->tx.part;
+	struct iovec iov[DEV_MAX_SGE + 2];
+	struct mr_slot *refs[DEV_MAX_SGE];
+	unsigned n = 0;
+	int maps;
+	ssize_t ret;
+
+	lock_assert_held(&s->lock);
+	if (p->head_pos < p->head_len)
+		iov[n++] = (struct iovec){ p->head + p->head_pos, p->head_len - p->head_pos };
+	maps = part_map(s, p, iov + n, refs);
+	if (maps < 0) {
+		tx_own_part(s);
+		if (s->state == STREAM_BROKEN)
+			return 0;
+		maps = part_map(s, p, iov + n, refs);
+	}
+	n += (unsigned)maps;
+	if (p->trailer_len)
+		iov[n++] = (struct iovec){ p->trailer + p->trailer_pos,
+					   p->trailer_len - p->trailer_pos };
+	ret = push(s, iov, n);
+	if (p->kind != PART_OWNED)
+		sge_unmap(refs, maps);
+	if (ret > 0) {
+		part_advance(p, (size_t)ret);
+		if (p->head_pos == p->head_len && p->payload_pos == p->payload_len &&
+		    p->trailer_pos == p->trailer_len)
+			part_free(s);
+	}
+	return ret;
+}
+
+static ssize_t first_send(struct stream *s)
+{
+	struct iovec iov = { s->tx.first + s->tx.first_pos,
+			     s->tx.first_len - s->tx.first_pos };
+	ssize_t ret = push(s, &iov, 1);
+
+	if (ret > 0) {
+		s->tx.first_pos += (uint32_t)ret;
+		if (s->tx.first_pos == s->tx.first_len) {
+			free(s->tx.first);
+			s->tx.first = NULL;
+		}
+	}
+	return ret;
+}
+
+/* The WQE at sq.next cannot be sent (or a response cannot be read). */
+static void build_failed(struct stream *s, int fail)
+{
+	lock_assert_held(&s->lock);
+	if (fail < 0) {
+		s->rx.resp_head = s->rx.resp_tail;
+		resp_fail(s, NAK_REM_ACCESS, IBV_WC_SUCCESS, IBV_EVENT_QP_ACCESS_ERR,
+			  "memory of a read was deregistered before it was answered");
+		return;
+	}
+	s->tx.hold = HOLD_FAIL;
+	s->tx.fail_status = (enum ibv_wc_status)fail;
+	req_hold_over(s);
+}
+
+/* NO_TSA: a stream may have no QP to lock. */
+NO_TSA static ssize_t batch_send(struct stream *s, bool *more)
+{
+	struct dev_qp *qp = s->qp;
+	struct batch b;
+	ssize_t ret;
+
+	b.bytes = 0;
+	b.niov = b.nrefs = b.nframes = b.used = 0;
+	b.fail = 0;
+	if (qp)
+		lock_get(&qp->lock);
+	batch_build(s, &b);
+	if (qp)
+		lock_put(&qp->lock);
+	ret = b.nframes ? push(s, b.iov, b.niov) : 0;
+	sge_unmap(b.refs, (int)b.nrefs);
+	if (ret > 0) {
+		int err;
+
+		if (qp)
+			lock_get(&qp->lock);
+		err = batch_commit(s, &b, (size_t)ret);
+		if (qp)
+			lock_put(&qp->lock);
+		if (err)
+			return err;
+	}
+	*more = b.nframes && ret >= 0;
+	if (ret >= 0 && b.fail && (size_t)ret == b.bytes) {
+		build_failed(s, b.fail);
+		*more = false;
+	}
+	if (*more && (size_t)ret < b.bytes)
+		s->tx.blocked = true;
+	return ret;
+}
+
+void tx_run(struct stream *s)
+{
+	size_t moved = 0;
+	bool more = true;
+	uint32_t before = s->qp ? s->qp->sq.next : 0;
+
+	lock_assert_held(&s->lock);
+	if (s->shut)
+		return;
+	if (s->state == STREAM_BROKEN) {
+		/* As on a wire where nobody answers. */
+		req_fail_oldest(s, IBV_WC_RETRY_EXC_ERR, "the connection is broken");
+		return;
+	}
+	s->tx.blocked = false;
+	while (more && !s->tx.blocked && s->state != STREAM_BROKEN &&
+	       s->state != STREAM_CLOSED) {
+		ssize_t n;
+
+		if (moved >= IW_TURN) {
+			s->tx.blocked = true;
+			break;
+		}
+		if (s->tx.first) {
+			n = first_send(s);
+			s->tx.blocked = n >= 0 && s->tx.first;
+		} else if (s->tx.part) {
+			n = part_send(s);
+			s->tx.blocked = n >= 0 && s->tx.part;
+		} else {
+			n = batch_send(s, &more);
+		}
+		if (n < 0) {
+			stream_broken(s, (int)n, "sending failed");
+			return;
+		}
+		moved += (size_t)n;
+	}
+	if (s->qp && s->qp->sq.next != before)
+		req_sent(s);
+	stream_want_output(s, s->tx.blocked);
+}
+
+void tx_ctl(struct stream *s, const struct rdmap_hdr *h)
+{
+	struct ctl_msg *m = malloc(sizeof(*m));
+
+	lock_assert_held(&s->lock);
+	if (!m) {
+		stream_broken(s, -ENOMEM, "no memory for a control message");
+		return;
+	}
+	m->h = *h;
+	list_add_tail(&s->tx.ctl, &m->link);
+}
+
+bool tx_idle(const struct stream *s)
+{
+	return !s->tx.first && !s->tx.part && list_empty(&s->tx.ctl);
+}
+
+void tx_fini(struct stream *s)
+{
+	struct list *n;
+
+	while ((n = list_pop(&s->tx.ctl)))
+		free(list_entry(n, struct ctl_msg, link));
+	if (s->tx.part)
+		part_free(s);
+	free(s->tx.first);
+	s->tx.first = NULL;
+}

@@ -1,0 +1,540 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Completion queues, their channels, shared receive queues' events. */
+#include "conf.h"
+
+static struct conf_pair c;
+static struct conf_buf b;
+
+static void start(const struct conf_opt *opt)
+{
+	conf_pair_open(&c, opt);
+	b = conf_buf(c.a->pd, 65536, CONF_RW);
+}
+
+static void stop(void)
+{
+	conf_pair_disconnect(&c);
+	rdma_destroy_qp(c.a);
+	rdma_destroy_qp(c.p);
+	conf_buf_free(&b);
+	conf_pair_free(&c);
+}
+
+static void send_flags(uint64_t wr_id, int flags)
+{
+	struct ibv_sge sge = conf_sge(&b, 0, 16);
+	struct ibv_send_wr wr = conf_wr(wr_id, IBV_WR_SEND, &sge, 1);
+
+	wr.send_flags |= flags;
+	OK(conf_post(c.a->qp, &wr));
+	conf_wc_ok(c.a->send_cq, wr_id);
+}
+
+static void recvs(unsigned n)
+{
+	while (n--)
+		OK(conf_recv(c.p->qp, n, &b, 4096, 64));
+}
+
+static bool fires(struct ibv_comp_channel *cc, int ms)
+{
+	struct pollfd fd = { .fd = cc->fd, .events = POLLIN };
+
+	return poll(&fd, 1, ms) == 1;
+}
+
+static void take(struct ibv_comp_channel *cc, struct ibv_cq *want, void *context)
+{
+	struct ibv_cq *cq;
+	void *ctx;
+
+	AT("ibv_get_cq_event");
+	if (!fires(cc, conf_ms(CONF_WAIT)))
+		FAIL("the completion channel stays silent");
+	OK(ibv_get_cq_event(cc, &cq, &ctx));
+	CHECK(cq == want && ctx == context);
+	ibv_ack_cq_events(cq, 1);
+}
+
+static void not_armed_is_silent(void)
+{
+	start(NULL);
+	recvs(2);
+	send_flags(1, 0);
+	CHECK(!fires(c.p->recv_cq_channel, 50));
+	stop();
+}
+
+static void armed_fires_once(void)
+{
+	start(NULL);
+	recvs(4);
+	OK(ibv_req_notify_cq(c.p->recv_cq, 0));
+	CHECK(!fires(c.p->recv_cq_channel, 20));
+	send_flags(1, 0);
+	take(c.p->recv_cq_channel, c.p->recv_cq, c.p);
+	send_flags(2, 0);
+	CHECK(!fires(c.p->recv_cq_channel, 50)); /* one event per arm */
+	OK(ibv_req_notify_cq(c.p->recv_cq, 0));
+	send_flags(3, 0);
+	take(c.p->recv_cq_channel, c.p->recv_cq, c.p);
+	stop();
+}
+
+/* Arming looks forward only: poll again after it, as every manual says. */
+static void arming_ignores_what_is_there(void)
+{
+	struct ibv_wc wc;
+
+	start(NULL);
+	recvs(2);
+	send_flags(1, 0);
+	usleep(20000);
+	OK(ibv_req_notify_cq(c.p->recv_cq, 0));
+	CHECK(!fires(c.p->recv_cq_channel, 50));
+	conf_wc(c.p->recv_cq, &wc);
+	send_flags(2, 0);
+	take(c.p->recv_cq_channel, c.p->recv_cq, c.p);
+	stop();
+}
+
+static void send_queue_fires_as_well(void)
+{
+	struct ibv_sge sge;
+	struct ibv_send_wr wr;
+
+	start(NULL);
+	sge = conf_sge(&b, 0, 16);
+	wr = conf_rdma(1, IBV_WR_RDMA_WRITE, &sge, 1, b.p + 8192, b.mr->rkey);
+	OK(ibv_req_notify_cq(c.a->send_cq, 0));
+	OK(conf_post(c.a->qp, &wr));
+	take(c.a->send_cq_channel, c.a->send_cq, c.a);
+	conf_wc_ok(c.a->send_cq, 1);
+	stop();
+}
+
+static void solicited_only(void)
+{
+	start(NULL);
+	recvs(3);
+	OK(ibv_req_notify_cq(c.p->recv_cq, 1));
+	send_flags(1, 0);
+	CHECK(!fires(c.p->recv_cq_channel, 50));
+	send_flags(2, IBV_SEND_SOLICITED);
+	take(c.p->recv_cq_channel, c.p->recv_cq, c.p);
+	stop();
+}
+
+static void solicited_only_fires_for_errors(void)
+{
+	start(NULL);
+	recvs(1);
+	OK(ibv_req_notify_cq(c.p->recv_cq, 1));
+	OK(rdma_disconnect(c.p)); /* flushes */
+	take(c.p->recv_cq_channel, c.p->recv_cq, c.p);
+	conf_expect(c.ach, c.a, RDMA_CM_EVENT_DISCONNECTED);
+	OK(rdma_disconnect(c.a));
+	conf_expect(c.lch, c.p, RDMA_CM_EVENT_DISCONNECTED);
+	rdma_destroy_qp(c.a);
+	rdma_destroy_qp(c.p);
+	conf_buf_free(&b);
+	conf_pair_free(&c);
+}
+
+/* Asking for all after asking for solicited ones widens the request. */
+static void arming_twice_widens(void)
+{
+	start(NULL);
+	recvs(2);
+	OK(ibv_req_notify_cq(c.p->recv_cq, 1));
+	OK(ibv_req_notify_cq(c.p->recv_cq, 0));
+	send_flags(1, 0);
+	take(c.p->recv_cq_channel, c.p->recv_cq, c.p);
+	stop();
+}
+
+static void arming_twice_does_not_narrow(void)
+{
+	start(NULL);
+	recvs(2);
+	OK(ibv_req_notify_cq(c.p->recv_cq, 0));
+	OK(ibv_req_notify_cq(c.p->recv_cq, 1));
+	send_flags(1, 0);
+	take(c.p->recv_cq_channel, c.p->recv_cq, c.p);
+	stop();
+}
+
+static void nonblocking_channel(void)
+{
+	struct ibv_cq *cq;
+	void *ctx;
+
+	start(NULL);
+	conf_nonblock(c.p->recv_cq_channel->fd, true);
+	ERR(ibv_get_cq_event(c.p->recv_cq_channel, &cq, &ctx), EAGAIN);
+	stop();
+}
+
+/* The usual loop of event-driven programs, as fast as it goes. No wake-up may be
+ * lost between arming and polling. */
+struct loop {
+	unsigned n;
+	atomic_uint got;
+};
+
+static void *event_loop(void *arg)
+{
+	struct loop *l = arg;
+	struct ibv_wc wc[8];
+	struct ibv_cq *cq;
+	void *ctx;
+	int n;
+
+	OK(ibv_req_notify_cq(c.p->recv_cq, 0));
+	for (;;) {
+		while ((n = ibv_poll_cq(c.p->recv_cq, 8, wc)) > 0)
+			for (int i = 0; i < n; i++) {
+				EQ(wc[i].status, 0);
+				OK(conf_recv(c.p->qp, 0, &b, 4096, 64));
+				l->got++;
+			}
+		if (l->got >= l->n)
+			return NULL;
+		OK(ibv_get_cq_event(c.p->recv_cq_channel, &cq, &ctx));
+		ibv_ack_cq_events(cq, 1);
+		OK(ibv_req_notify_cq(c.p->recv_cq, 0));
+	}
+}
+
+static void no_wake_up_is_lost(void)
+{
+	struct conf_opt opt = { .wr = 64 };
+	struct loop l = { .n = conf_original() || conf_ms(1) > 1 ? 500 : 5000 };
+	unsigned seed = 1;
+	pthread_t t;
+
+	start(&opt);
+	recvs(64);
+	t = conf_thread(event_loop, &l);
+	for (unsigned i = 0; i < l.n; i++) {
+		send_flags(i, 0);
+		if (i % 16 == 0)
+			usleep(rand_r(&seed) % 200);
+	}
+	conf_join(t);
+	EQ(l.got, l.n);
+	stop();
+}
+
+struct destroyer {
+	struct ibv_cq *cq;
+	atomic_int done;
+};
+
+static void *destroy_cq(void *arg)
+{
+	struct destroyer *d = arg;
+
+	OK(ibv_destroy_cq(d->cq));
+	d->done = 1;
+	return NULL;
+}
+
+static void destroy_waits_for_acknowledged_events(void)
+{
+	struct ibv_comp_channel *cc;
+	struct ibv_qp_init_attr attr = {
+		.qp_type = IBV_QPT_RC,
+		.cap = { .max_send_wr = 4, .max_recv_wr = 4, .max_send_sge = 1, .max_recv_sge = 1 },
+	};
+	struct conf_opt opt = { .pattr = &attr };
+	struct rdma_event_channel *ch = conf_channel();
+	struct rdma_cm_id *id = conf_addr_resolved(ch, conf_addr(AF_INET, 7000));
+	struct destroyer d = { 0 };
+	struct ibv_cq *cq;
+	pthread_t t;
+	void *ctx;
+
+	MUST(cc = ibv_create_comp_channel(id->verbs));
+	MUST(d.cq = ibv_create_cq(id->verbs, 16, NULL, cc, 0));
+	attr.send_cq = attr.recv_cq = d.cq;
+	start(&opt);
+	OK(ibv_req_notify_cq(d.cq, 0));
+	OK(conf_recv(c.p->qp, 1, &b, 0, 64));
+	send_flags(1, 0);
+	OK(ibv_get_cq_event(cc, &cq, &ctx));
+	conf_pair_disconnect(&c);
+	rdma_destroy_qp(c.p);
+	t = conf_thread(destroy_cq, &d);
+	usleep(CONF_QUIET * 1000);
+	EQ(d.done, 0);
+	ibv_ack_cq_events(cq, 1);
+	conf_join(t);
+	OK(ibv_destroy_comp_channel(cc));
+	rdma_destroy_qp(c.a);
+	conf_buf_free(&b);
+	conf_pair_free(&c);
+	OK(rdma_destroy_id(id));
+	rdma_destroy_event_channel(ch);
+}
+
+static void destroy_in_use(void)
+{
+	start(NULL);
+	EQ(ibv_destroy_cq(c.a->send_cq), EBUSY);
+	EQ(ibv_destroy_comp_channel(c.a->send_cq_channel), EBUSY);
+	EQ(ibv_dealloc_pd(c.a->pd), EBUSY);
+	recvs(1);
+	send_flags(1, 0); /* nothing was harmed */
+	stop();
+}
+
+/* One CQ serves the queues of two connections and both directions. */
+static void shared_by_all(void)
+{
+	struct rdma_event_channel *ch = conf_channel();
+	struct rdma_cm_id *id = conf_addr_resolved(ch, conf_addr(AF_INET, 7000));
+	struct ibv_qp_init_attr attr = {
+		.qp_type = IBV_QPT_RC,
+		.cap = { .max_send_wr = 8, .max_recv_wr = 8, .max_send_sge = 1, .max_recv_sge = 1 },
+	};
+	struct conf_opt opt = { .aattr = &attr, .pattr = &attr };
+	struct conf_pair q[2];
+	struct ibv_send_wr wr;
+	struct ibv_sge sge;
+	struct ibv_wc wc;
+	struct ibv_cq *cq;
+	unsigned sent = 0, received = 0;
+
+	MUST(cq = ibv_create_cq(id->verbs, 128, NULL, NULL, 0));
+	attr.send_cq = attr.recv_cq = cq;
+	for (int i = 0; i < 2; i++)
+		conf_pair_open(&q[i], &opt);
+	b = conf_buf(id->pd, 4096, CONF_RW);
+	sge = conf_sge(&b, 0, 16);
+	wr = conf_wr(1, IBV_WR_SEND, &sge, 1);
+	for (int n = 0; n < 8; n++)
+		for (int i = 0; i < 2; i++) {
+			OK(conf_recv(q[i].p->qp, 2, &b, 64, 64));
+			OK(conf_recv(q[i].a->qp, 2, &b, 64, 64));
+			OK(conf_post(q[i].a->qp, &wr));
+			OK(conf_post(q[i].p->qp, &wr));
+		}
+	while (sent + received < 64) {
+		conf_wc(cq, &wc);
+		EQ(wc.status, 0);
+		*(wc.wr_id == 1 ? &sent : &received) += 1;
+	}
+	EQ(sent, 32);
+	EQ(received, 32);
+	conf_wc_none(cq, 20);
+	for (int i = 0; i < 2; i++)
+		conf_pair_close(&q[i]);
+	conf_buf_free(&b);
+	OK(ibv_destroy_cq(cq));
+	OK(rdma_destroy_id(id));
+	rdma_destroy_event_channel(ch);
+}
+
+/* More completions than the CQ holds: CQ_ERR, and nothing is overwritten. */
+static void overrun(void)
+{
+	struct rdma_event_channel *ch = conf_channel();
+	struct rdma_cm_id *id = conf_addr_resolved(ch, conf_addr(AF_INET, 7000));
+	struct ibv_qp_init_attr attr = {
+		.qp_type = IBV_QPT_RC,
+		.cap = { .max_send_wr = 64, .max_recv_wr = 4, .max_send_sge = 1, .max_recv_sge = 1 },
+	};
+	struct conf_opt opt = { .aattr = &attr };
+	struct ibv_async_event ev;
+	struct ibv_send_wr wr;
+	struct ibv_sge sge;
+	struct pollfd fd;
+	bool seen = false;
+	int room;
+
+	MUST(attr.send_cq = ibv_create_cq(id->verbs, 4, NULL, NULL, 0));
+	room = attr.send_cq->cqe;
+	if (room >= 60)
+		SKIP("the smallest CQ has %d entries", room);
+	start(&opt);
+	sge = conf_sge(&b, 0, 8);
+	wr = conf_rdma(0, IBV_WR_RDMA_WRITE, &sge, 1, b.p + 4096, b.mr->rkey);
+	for (int i = 0; i < room + 4; i++) {
+		wr.wr_id = i;
+		if (conf_post(c.a->qp, &wr)) /* in ERR already: fine too */
+			break;
+	}
+	fd = (struct pollfd){ .fd = id->verbs->async_fd, .events = POLLIN };
+	while (!seen) {
+		AT("waiting for CQ_ERR");
+		CHECK(poll(&fd, 1, conf_ms(CONF_WAIT)) == 1);
+		OK(ibv_get_async_event(id->verbs, &ev));
+		seen = ev.event_type == IBV_EVENT_CQ_ERR && ev.element.cq == attr.send_cq;
+		ibv_ack_async_event(&ev);
+	}
+	for (int i = 0; i < room; i++)
+		conf_wc_ok(attr.send_cq, i);
+	/* Take what else was said, or the destroys below would wait. */
+	while (poll(&fd, 1, 100) == 1) {
+		OK(ibv_get_async_event(id->verbs, &ev));
+		ibv_ack_async_event(&ev);
+	}
+	rdma_destroy_qp(c.a);
+	rdma_destroy_qp(c.p);
+	conf_buf_free(&b);
+	conf_pair_free(&c);
+	OK(ibv_destroy_cq(attr.send_cq));
+	OK(rdma_destroy_id(id));
+	rdma_destroy_event_channel(ch);
+}
+
+static void extended_cq(void)
+{
+	struct rdma_event_channel *ch = conf_channel();
+	struct rdma_cm_id *id = conf_addr_resolved(ch, conf_addr(AF_INET, 7000));
+	struct ibv_cq_init_attr_ex cattr = {
+		.cqe = 16,
+		.wc_flags = IBV_WC_EX_WITH_BYTE_LEN | IBV_WC_EX_WITH_IMM | IBV_WC_EX_WITH_QP_NUM,
+	};
+	struct ibv_qp_init_attr attr = {
+		.qp_type = IBV_QPT_RC,
+		.cap = { .max_send_wr = 8, .max_recv_wr = 8, .max_send_sge = 1, .max_recv_sge = 1 },
+	};
+	struct conf_opt opt = { .pattr = &attr };
+	struct ibv_poll_cq_attr pattr = { 0 };
+	struct ibv_cq_ex *cq = ibv_create_cq_ex(id->verbs, &cattr);
+	struct ibv_send_wr wr;
+	struct ibv_sge sge;
+	int ret;
+
+	if (!cq)
+		SKIP("no extended CQs: %s", strerror(errno));
+	attr.send_cq = attr.recv_cq = ibv_cq_ex_to_cq(cq);
+	start(&opt);
+	EQ(ibv_start_poll(cq, &pattr), ENOENT);
+	OK(conf_recv(c.p->qp, 5, &b, 4096, 64));
+	sge = conf_sge(&b, 0, 33);
+	wr = conf_wr(1, IBV_WR_SEND_WITH_IMM, &sge, 1);
+	wr.imm_data = htonl(99);
+	OK(conf_post(c.a->qp, &wr));
+	conf_wc_ok(c.a->send_cq, 1);
+	WAIT_FOR((ret = ibv_start_poll(cq, &pattr)) != ENOENT);
+	EQ(ret, 0);
+	EQ(cq->wr_id, 5);
+	EQ(cq->status, IBV_WC_SUCCESS);
+	EQ(ibv_wc_read_opcode(cq), IBV_WC_RECV);
+	EQ(ibv_wc_read_byte_len(cq), 33);
+	EQ(ntohl(ibv_wc_read_imm_data(cq)), 99);
+	EQ(ibv_wc_read_qp_num(cq), c.p->qp->qp_num);
+	EQ(ibv_next_poll(cq), ENOENT);
+	ibv_end_poll(cq);
+	conf_pair_disconnect(&c);
+	rdma_destroy_qp(c.a);
+	rdma_destroy_qp(c.p);
+	conf_buf_free(&b);
+	conf_pair_free(&c);
+	OK(ibv_destroy_cq(ibv_cq_ex_to_cq(cq)));
+	OK(rdma_destroy_id(id));
+	rdma_destroy_event_channel(ch);
+}
+
+/* A passive QP with an SRQ of its own. */
+static struct rdma_event_channel *srq_ch;
+static struct rdma_cm_id *srq_id;
+static struct ibv_srq *srq;
+static struct pollfd async;
+
+static void srq_start(void)
+{
+	struct ibv_srq_init_attr sattr = { .attr = { .max_wr = 8, .max_sge = 1 } };
+	struct ibv_qp_init_attr attr = {
+		.qp_type = IBV_QPT_RC,
+		.cap = { .max_send_wr = 8, .max_recv_wr = 8, .max_send_sge = 1, .max_recv_sge = 1 },
+	};
+	struct conf_opt opt = { .pattr = &attr };
+	struct ibv_recv_wr rwr, *bad;
+	struct ibv_sge sge;
+
+	srq_ch = conf_channel();
+	srq_id = conf_addr_resolved(srq_ch, conf_addr(AF_INET, 7000));
+	MUST(srq = attr.srq = ibv_create_srq(srq_id->pd, &sattr));
+	start(&opt);
+	sge = conf_sge(&b, 4096, 64);
+	rwr = (struct ibv_recv_wr){ .wr_id = 1, .sg_list = &sge, .num_sge = 1 };
+	for (int i = 0; i < 3; i++)
+		OK(ibv_post_srq_recv(srq, &rwr, &bad));
+	async = (struct pollfd){ .fd = srq_id->verbs->async_fd, .events = POLLIN };
+}
+
+static void srq_stop(void)
+{
+	rdma_destroy_qp(c.a);
+	rdma_destroy_qp(c.p);
+	OK(ibv_destroy_srq(srq));
+	conf_buf_free(&b);
+	conf_pair_free(&c);
+	OK(rdma_destroy_id(srq_id));
+	rdma_destroy_event_channel(srq_ch);
+}
+
+static void shared_receive_queue_limit(void)
+{
+	struct ibv_srq_attr limit = { .srq_limit = 2 };
+	struct ibv_async_event ev;
+
+	srq_start();
+	OK(ibv_modify_srq(srq, &limit, IBV_SRQ_LIMIT));
+	send_flags(1, 0);
+	conf_wc_ok(c.p->recv_cq, 1);
+	EQ(poll(&async, 1, 50), 0); /* 2 left, the limit is 2: not below */
+	send_flags(2, 0);
+	CHECK(poll(&async, 1, conf_ms(CONF_WAIT)) == 1);
+	OK(ibv_get_async_event(srq_id->verbs, &ev));
+	EQ(ev.event_type, IBV_EVENT_SRQ_LIMIT_REACHED);
+	CHECK(ev.element.srq == srq);
+	ibv_ack_async_event(&ev);
+	send_flags(3, 0);
+	EQ(poll(&async, 1, 50), 0); /* once */
+	conf_pair_disconnect(&c);
+	srq_stop();
+}
+
+/* A QP that goes to ERR says when it will take nothing more from its SRQ. */
+static void last_receive_of_a_shared_queue(void)
+{
+	struct ibv_async_event ev;
+
+	srq_start();
+	conf_pair_disconnect(&c);
+	AT("waiting for LAST_WQE_REACHED");
+	CHECK(poll(&async, 1, conf_ms(2000)) == 1);
+	OK(ibv_get_async_event(srq_id->verbs, &ev));
+	EQ(ev.event_type, IBV_EVENT_QP_LAST_WQE_REACHED);
+	CHECK(ev.element.qp == c.p->qp);
+	ibv_ack_async_event(&ev);
+	conf_wc_none(c.p->recv_cq, 20); /* the SRQ's receives are not flushed */
+	srq_stop();
+}
+
+static const struct conf_case cases[] = {
+	CASE(not_armed_is_silent),
+	CASE(armed_fires_once),
+	CASE(arming_ignores_what_is_there),
+	CASE(send_queue_fires_as_well),
+	CASE(solicited_only),
+	CASE(solicited_only_fires_for_errors),
+	CASE(arming_twice_widens),
+	CASE(arming_twice_does_not_narrow),
+	CASE(nonblocking_channel),
+	CASE(no_wake_up_is_lost),
+	CASE(destroy_waits_for_acknowledged_events),
+	CASE(destroy_in_use),
+	CASE(shared_by_all),
+	CASE(overrun),
+	CASE(extended_cq),
+	CASE(shared_receive_queue_limit),
+	CASE(last_receive_of_a_shared_queue),
+};
+
+CONF_MAIN(cases)

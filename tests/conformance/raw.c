@@ -1,0 +1,408 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* RC QPs brought up without the connection manager: all they know of each other
+ * is a GID, a QP number and two PSNs, as in perftest, NCCL, UCX. */
+#include "conf.h"
+
+static struct ibv_context *ctx;
+static struct ibv_pd *pd;
+static int gid_index = -1;
+static union ibv_gid gid;
+static struct ibv_port_attr port;
+
+struct side {
+	struct ibv_cq *cq;
+	struct ibv_qp *qp;
+	struct conf_buf b;
+	uint32_t psn;
+};
+
+/* The GID of the address under test. */
+static void find_gid(void)
+{
+	conf_sa addr = conf_addr(AF_INET, 0);
+	struct sockaddr_in *in = (void *)&addr;
+	union ibv_gid g;
+
+	for (int i = 0; i < port.gid_tbl_len && gid_index < 0; i++)
+		if (!ibv_query_gid(ctx, 1, i, &g) && g.raw[10] == 0xff &&
+		    g.raw[11] == 0xff && !memcmp(g.raw + 12, &in->sin_addr, 4)) {
+			gid_index = i; /* the last of RoCE v1 and v2 would do as well */
+			gid = g;
+		}
+	if (gid_index < 0)
+		FAIL("no GID for the address");
+}
+
+static void open_device(void)
+{
+	struct ibv_device **list;
+
+	MUST(list = ibv_get_device_list(NULL));
+	MUST(list[0]);
+	MUST(ctx = ibv_open_device(list[0]));
+	ibv_free_device_list(list);
+	MUST(pd = ibv_alloc_pd(ctx));
+	OK(ibv_query_port(ctx, 1, &port));
+	find_gid();
+}
+
+static void close_device(void)
+{
+	OK(ibv_dealloc_pd(pd));
+	OK(ibv_close_device(ctx));
+}
+
+static struct side side(uint32_t psn)
+{
+	struct ibv_qp_init_attr attr = {
+		.qp_type = IBV_QPT_RC,
+		.cap = { .max_send_wr = 16, .max_recv_wr = 16, .max_send_sge = 1, .max_recv_sge = 1 },
+	};
+	struct side s = { .psn = psn };
+
+	MUST(s.cq = ibv_create_cq(ctx, 64, NULL, NULL, 0));
+	attr.send_cq = attr.recv_cq = s.cq;
+	MUST(s.qp = ibv_create_qp(pd, &attr));
+	s.b = conf_buf(pd, 1 << 20, CONF_RW);
+	return s;
+}
+
+static void side_free(struct side *s)
+{
+	OK(ibv_destroy_qp(s->qp));
+	OK(ibv_destroy_cq(s->cq));
+	conf_buf_free(&s->b);
+}
+
+static int to_init(struct side *s)
+{
+	struct ibv_qp_attr attr = {
+		.qp_state = IBV_QPS_INIT,
+		.port_num = 1,
+		.qp_access_flags = CONF_RW & ~IBV_ACCESS_LOCAL_WRITE,
+	};
+
+	return ibv_modify_qp(s->qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT |
+			     IBV_QP_ACCESS_FLAGS);
+}
+
+static int to_rtr(struct side *s, uint32_t qpn, uint32_t psn, const union ibv_gid *dgid)
+{
+	struct ibv_qp_attr attr = {
+		.qp_state = IBV_QPS_RTR,
+		.path_mtu = port.active_mtu,
+		.dest_qp_num = qpn,
+		.rq_psn = psn,
+		.max_dest_rd_atomic = 4,
+		.min_rnr_timer = 12,
+		.ah_attr = {
+			.is_global = 1,
+			.port_num = 1,
+			.grh = { .dgid = *dgid, .sgid_index = gid_index, .hop_limit = 64 },
+		},
+	};
+
+	return ibv_modify_qp(s->qp, &attr, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU |
+			     IBV_QP_DEST_QPN | IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC |
+			     IBV_QP_MIN_RNR_TIMER);
+}
+
+static int to_rts(struct side *s)
+{
+	struct ibv_qp_attr attr = {
+		.qp_state = IBV_QPS_RTS,
+		.sq_psn = s->psn,
+		.timeout = 14,
+		.retry_cnt = 7,
+		.rnr_retry = 7,
+		.max_rd_atomic = 4,
+	};
+
+	return ibv_modify_qp(s->qp, &attr, IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT |
+			     IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC);
+}
+
+static void join(struct side *x, struct side *y)
+{
+	EQ(to_init(x), 0);
+	EQ(to_init(y), 0);
+	EQ(to_rtr(x, y->qp->qp_num, y->psn, &gid), 0);
+	EQ(to_rtr(y, x->qp->qp_num, x->psn, &gid), 0);
+	EQ(to_rts(x), 0);
+	EQ(to_rts(y), 0);
+}
+
+static void exchange(struct side *x, struct side *y, uint32_t seed)
+{
+	struct ibv_sge sge = conf_sge(&x->b, 0, 100000);
+	struct ibv_send_wr wr = conf_wr(1, IBV_WR_SEND, &sge, 1);
+	struct ibv_wc wc;
+
+	conf_pattern(x->b.p, 100000, seed);
+	OK(conf_recv(y->qp, 2, &y->b, 200000, 100000));
+	OK(conf_post(x->qp, &wr));
+	conf_wc_ok(x->cq, 1);
+	conf_wc_get(y->cq, 2, IBV_WC_SUCCESS, &wc);
+	EQ(wc.byte_len, 100000);
+	CHECK(conf_pattern_ok(y->b.p + 200000, 100000, seed));
+	wr = conf_rdma(3, IBV_WR_RDMA_WRITE, &sge, 1, y->b.p + 400000, y->b.mr->rkey);
+	OK(conf_post(x->qp, &wr));
+	conf_wc_ok(x->cq, 3);
+	CHECK(conf_pattern_ok(y->b.p + 400000, 100000, seed));
+	sge = conf_sge(&x->b, 600000, 100000);
+	wr = conf_rdma(4, IBV_WR_RDMA_READ, &sge, 1, y->b.p + 400000, y->b.mr->rkey);
+	OK(conf_post(x->qp, &wr));
+	conf_wc_ok(x->cq, 4);
+	CHECK(conf_pattern_ok(x->b.p + 600000, 100000, seed));
+}
+
+static void bring_up(void)
+{
+	struct side x, y;
+
+	open_device();
+	x = side(0x111111);
+	y = side(0x222222);
+	CHECK(x.qp->qp_num != y.qp->qp_num);
+	join(&x, &y);
+	exchange(&x, &y, 1);
+	exchange(&y, &x, 2);
+	side_free(&x);
+	side_free(&y);
+	close_device();
+}
+
+/* Starting PSNs at the end of their range wrap. */
+static void sequence_numbers_wrap(void)
+{
+	struct side x, y;
+
+	open_device();
+	x = side(0xffffff);
+	y = side(0xfffffe);
+	join(&x, &y);
+	for (int i = 0; i < 5; i++) {
+		exchange(&x, &y, i);
+		exchange(&y, &x, i + 7);
+	}
+	side_free(&x);
+	side_free(&y);
+	close_device();
+}
+
+static void many_pairs(void)
+{
+	enum { N = 20 };
+	struct side x[N], y[N];
+
+	open_device();
+	for (int i = 0; i < N; i++) {
+		x[i] = side(i);
+		y[i] = side(1000 + i);
+	}
+	for (int i = 0; i < N; i++)
+		join(&x[i], &y[i]);
+	for (int i = 0; i < N; i++)
+		exchange(&x[i], &y[i], i);
+	for (int i = 0; i < N; i++) {
+		side_free(&x[i]);
+		side_free(&y[i]);
+	}
+	close_device();
+}
+
+/* One side is ready long before the other: what it sends is retried. */
+static void late_peer(void)
+{
+	struct side x, y;
+	struct ibv_sge sge;
+	struct ibv_send_wr wr;
+
+	open_device();
+	x = side(1);
+	y = side(2);
+	EQ(to_init(&x), 0);
+	EQ(to_rtr(&x, y.qp->qp_num, y.psn, &gid), 0);
+	EQ(to_rts(&x), 0);
+	sge = conf_sge(&x.b, 0, 1000);
+	conf_pattern(x.b.p, 1000, 5);
+	wr = conf_wr(1, IBV_WR_SEND, &sge, 1);
+	OK(conf_post(x.qp, &wr));
+	usleep(100000);
+	EQ(to_init(&y), 0);
+	OK(conf_recv(y.qp, 2, &y.b, 0, 1000));
+	EQ(to_rtr(&y, x.qp->qp_num, x.psn, &gid), 0);
+	conf_wc_ok(y.cq, 2); /* receiving needs no RTS */
+	conf_wc_ok(x.cq, 1);
+	CHECK(conf_pattern_ok(y.b.p, 1000, 5));
+	EQ(to_rts(&y), 0);
+	exchange(&y, &x, 3);
+	side_free(&x);
+	side_free(&y);
+	close_device();
+}
+
+static void no_such_qp(void)
+{
+	struct ibv_qp_attr attr = {
+		.qp_state = IBV_QPS_RTS, .timeout = 10, .retry_cnt = 1, .rnr_retry = 1,
+		.max_rd_atomic = 1,
+	};
+	struct side x;
+	struct ibv_sge sge;
+	struct ibv_send_wr wr;
+
+	open_device();
+	x = side(1);
+	EQ(to_init(&x), 0);
+	EQ(to_rtr(&x, x.qp->qp_num ^ 0x15, 2, &gid), 0);
+	EQ(ibv_modify_qp(x.qp, &attr, IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT |
+			 IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC), 0);
+	sge = conf_sge(&x.b, 0, 10);
+	wr = conf_wr(1, IBV_WR_SEND, &sge, 1);
+	OK(conf_post(x.qp, &wr));
+	OK(conf_post(x.qp, &wr));
+	conf_wc_is(x.cq, 1, IBV_WC_RETRY_EXC_ERR);
+	conf_wc_is(x.cq, 1, IBV_WC_WR_FLUSH_ERR);
+	EQ(conf_qp_state(x.qp), IBV_QPS_ERR);
+	side_free(&x);
+	close_device();
+}
+
+/* A QP that was reset can be connected again, to somebody else as well. */
+static void again_after_reset(void)
+{
+	struct ibv_qp_attr reset = { .qp_state = IBV_QPS_RESET };
+	struct side x, y;
+
+	open_device();
+	x = side(1);
+	y = side(2);
+	for (int i = 0; i < 5; i++) {
+		join(&x, &y);
+		exchange(&x, &y, i);
+		exchange(&y, &x, i + 3);
+		OK(ibv_modify_qp(x.qp, &reset, IBV_QP_STATE));
+		OK(ibv_modify_qp(y.qp, &reset, IBV_QP_STATE));
+		x.psn += 100;
+	}
+	side_free(&x);
+	side_free(&y);
+	close_device();
+}
+
+/* Both ends in one QP: legal, and used by self tests. */
+static void loop_to_itself(void)
+{
+	struct ibv_sge sge;
+	struct ibv_send_wr wr;
+	struct side x;
+
+	open_device();
+	x = side(7);
+	EQ(to_init(&x), 0);
+	EQ(to_rtr(&x, x.qp->qp_num, x.psn, &gid), 0);
+	EQ(to_rts(&x), 0);
+	conf_pattern(x.b.p, 5000, 4);
+	sge = conf_sge(&x.b, 0, 5000);
+	wr = conf_rdma(1, IBV_WR_RDMA_WRITE, &sge, 1, x.b.p + 8192, x.b.mr->rkey);
+	OK(conf_post(x.qp, &wr));
+	conf_wc_ok(x.cq, 1);
+	CHECK(conf_pattern_ok(x.b.p + 8192, 5000, 4));
+	side_free(&x);
+	close_device();
+}
+
+static void wrong_transitions(void)
+{
+	struct ibv_qp_attr attr;
+	struct side x;
+
+	open_device();
+	x = side(1);
+	EQ(to_rtr(&x, 5, 5, &gid), EINVAL); /* from RESET */
+	EQ(to_rts(&x), EINVAL);
+	EQ(to_init(&x), 0);
+	EQ(to_rts(&x), EINVAL);
+	EQ(to_init(&x), 0); /* INIT to INIT is legal */
+	attr = (struct ibv_qp_attr){ .qp_state = IBV_QPS_RTR };
+	EQ(ibv_modify_qp(x.qp, &attr, IBV_QP_STATE), EINVAL); /* attributes are missing */
+	EQ(conf_qp_state(x.qp), IBV_QPS_INIT);
+	side_free(&x);
+	close_device();
+}
+
+static void bad_attributes(void)
+{
+	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_INIT, .port_num = 2 };
+	struct side x;
+
+	open_device();
+	x = side(1);
+	EQ(ibv_modify_qp(x.qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT |
+			 IBV_QP_ACCESS_FLAGS), EINVAL); /* no port 2 */
+	EQ(to_init(&x), 0);
+	gid_index = port.gid_tbl_len + 5;
+	EQ(to_rtr(&x, 5, 5, &gid), EINVAL); /* no such GID */
+	EQ(conf_qp_state(x.qp), IBV_QPS_INIT);
+	side_free(&x);
+	close_device();
+}
+
+static void bad_partition_index(void)
+{
+	struct ibv_qp_attr attr = {
+		.qp_state = IBV_QPS_INIT, .port_num = 1, .pkey_index = 9999,
+	};
+	struct side x;
+
+	open_device();
+	x = side(1);
+	EQ(ibv_modify_qp(x.qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT |
+			 IBV_QP_ACCESS_FLAGS), EINVAL);
+	side_free(&x);
+	close_device();
+}
+
+static void query_tells_what_was_set(void)
+{
+	struct ibv_qp_attr attr;
+	struct side x, y;
+
+	open_device();
+	x = side(0x123456);
+	y = side(0x654321);
+	join(&x, &y);
+	conf_qp_query(x.qp, &attr);
+	EQ(attr.qp_state, IBV_QPS_RTS);
+	EQ(attr.dest_qp_num, y.qp->qp_num);
+	EQ(attr.rq_psn, 0x654321);
+	EQ(attr.timeout, 14);
+	EQ(attr.retry_cnt, 7);
+	EQ(attr.rnr_retry, 7);
+	EQ(attr.min_rnr_timer, 12);
+	EQ(attr.path_mtu, port.active_mtu);
+	EQ(attr.max_rd_atomic, 4);
+	EQ(attr.max_dest_rd_atomic, 4);
+	EQ(attr.port_num, 1);
+	CHECK(!memcmp(&attr.ah_attr.grh.dgid, &gid, 16));
+	side_free(&x);
+	side_free(&y);
+	close_device();
+}
+
+static const struct conf_case cases[] = {
+	CASE(bring_up),
+	CASE(sequence_numbers_wrap),
+	CASE(many_pairs),
+	CASE(late_peer),
+	CASE(no_such_qp),
+	CASE(again_after_reset),
+	CASE(loop_to_itself),
+	CASE(wrong_transitions),
+	CASE(bad_attributes),
+	CASE(bad_partition_index),
+	CASE(query_tells_what_was_set),
+};
+
+CONF_MAIN(cases)

@@ -1,0 +1,47 @@
+#!/bin/bash
+# SPDX-License-Identifier: BSD-2-Clause
+# rping and ucmatose between two namespaces with 1 % loss and 10 ms delay each way. Where this
+# kernel has no netem, the script runs itself in the virtual machine of tests/vm, whose kernel has.
+. "$(dirname "$0")/lib.sh"
+need rping ucmatose
+vm=$top/tests/vm
+
+run_in_vm() {
+	local out=$BUILD/vm-netem why status=0
+	command -v qemu-system-x86_64 >/dev/null ||
+		skip_all "$1, and no qemu-system-x86 to run a kernel that has it"
+	why=$("$vm/initrd" "$out") || skip_all "$1; $why"
+	"$vm/boot" "$out" "${VM_SECONDS:-400}" env IN_LAB=1 IN_VM=1 T_SCALE=4 \
+		BUILD="$BUILD" ONLY="${ONLY:-}" "$here/netem.sh" || status=$?
+	echo "# $1: this ran in a virtual machine"
+	cat "$out/job.log"
+	[ $status -lt 124 ] || [ $status = 143 ] ||
+		echo "Bail out! the virtual machine ended with $status (124: out of time)"
+	exit $status
+}
+
+if [ -z "${IN_LAB:-}" ]; then
+	why=$("$lab" enter true) || skip_all "$why"
+	IN_LAB=1 exec "$lab" enter "$0" "$@"
+fi
+name=anyrdma$$
+why=$("$lab" up $name) || skip_all "$why"
+trap 'cleanup; "$lab" down $name' EXIT
+if ! why=$("$lab" loss $name 1 10); then
+	[ -n "${IN_VM:-}" ] && skip_all "$why"
+	run_in_vm "$why"
+fi
+server_ns=$name-a
+client_ns=$name-b
+
+for address in 10.77.0.1 fd77::1; do
+	a="-a $address"
+	pair "1 % loss, 10 ms: rping -V $a" 60 rdma:7101 "rping -s $a -p 7101 -C 50 -V" \
+		"rping -c $a -p 7101 -C 50 -V"
+	pair "1 % loss, 10 ms: rping -V -S 65535 $a" 90 rdma:7102 \
+		"rping -s $a -p 7102 -C 50 -V -S 65535" "rping -c $a -p 7102 -C 50 -V -S 65535"
+	pair "1 % loss, 10 ms: ucmatose -c 20 -C 20 -S 8192 $address" 90 rdma:7103 \
+		"ucmatose -b $address -p 7103 -c 20 -C 20 -S 8192" \
+		"ucmatose -s $address -p 7103 -c 20 -C 20 -S 8192" "test complete"
+done
+finish
