@@ -39,7 +39,7 @@ struct opts {
 	unsigned slot_ms;	/* how long one round of a rate should take */
 	unsigned conns;		/* connections made in one round */
 	unsigned idle;		/* idle connections whose memory is taken */
-	unsigned timeout_s;	/* for one group; beyond it something is broken */
+	unsigned timeout_s;	/* without any sample: something is broken */
 };
 
 /* One of the two processes of a group. */

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Connections made and ended per second. The bare rival's client does not wait
- * for accept (the kernel's backlog decouples the two), so RC is measured both
- * one at a time and with IN_FLIGHT under way; "tcp cycle" is a rival that waits
- * for the peer's end of each connection, as RC's disconnect does. */
+/* Connections made and ended per second, QP included. The bare rival's client
+ * never waits for its peer (the kernel's backlog decouples the two), so the
+ * comparable RC client has several under way: "rc16". "rc" makes one after the
+ * other; its rival "tcp cycle" waits for the peer's end of each connection, as
+ * rdma_disconnect's DISCONNECTED does. */
 #include "bench.h"
 
 #include <errno.h>

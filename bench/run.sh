@@ -7,7 +7,7 @@
 #   BENCH_LIB       folder of the libraries to measure (default: $BUILD/lib);
 #                   "system" measures the distribution's
 #   BENCH_ROUNDS    rounds of each measurement (default 9)
-#   BENCH_SLOT_MS   length of one round of a rate (default 80)
+#   BENCH_SLOT_MS   length of one round of a rate (default 120)
 #   BENCH_NET       lo (default), or veth: two network namespaces joined by a
 #                   veth pair, made and removed here (root)
 #   BENCH_OUT       result folder (default: bench/results)
@@ -71,7 +71,7 @@ cpu=$(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1)
 mkdir -p "$out"
 
 # shellcheck disable=SC2086 # the two lists are meant to be split
-"$prog" -a "$addr" $where -r "${BENCH_ROUNDS:-9}" -t "${BENCH_SLOT_MS:-80}" \
+"$prog" -a "$addr" $where -r "${BENCH_ROUNDS:-9}" -t "${BENCH_SLOT_MS:-120}" \
 	-m "commit=$commit" -m "date=$(date -u +%Y-%m-%dT%H:%MZ)" \
 	-m "machine=${cpu:-unknown}, $(nproc) CPUs, Linux $(uname -r)" \
 	-m "libraries=$which" -m "net=${BENCH_NET:-lo}" \

@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Why no event is lost: a node is on the list before its token can be read, and
- * whoever takes a token either pops a node or finds the list empty. So at any
- * moment outside the lock
+/* Why no event is lost and no token stays. A getter between its read and the lock
+ * is in flight. Whenever the lock is free,
  *
- *	tokens in the fd + getters that hold one  >=  nodes on the list
+ *	tokens in the fd + getters in flight == nodes on the list + debt
  *
- * and each side changes by one at a time under the lock, but for the read. */
+ * where debt counts the tokens that a remover did not get, because getters were
+ * in flight with them. A getter that finds the list empty pays one. One that pops
+ * a node, though its token was that of a removed one, leaves the node's own token
+ * behind: so it takes tokens while there is debt. The last getter in flight
+ * leaves as many tokens as nodes, and no debt. */
 #include "base/evq.h"
 #include "base/log.h"
 
@@ -22,6 +25,7 @@ int evq_init(struct evq *q)
 		return -errno;
 	lock_init(&q->lock);
 	list_init(&q->head);
+	q->debt = 0;
 	return 0;
 }
 
@@ -50,6 +54,21 @@ void evq_push(struct evq *q, struct list *node)
 	lock_put(&q->lock);
 }
 
+/* Offset -1: eventfds have none. RWF_NOWAIT: the fd may be blocking. */
+static bool take_token(struct evq *q)
+{
+	uint64_t token;
+	struct iovec iov = { &token, sizeof(token) };
+
+	return preadv2(q->fd, &iov, 1, -1, RWF_NOWAIT) == (ssize_t)sizeof(token);
+}
+
+static void pay_debt_locked(struct evq *q) REQUIRES(q->lock)
+{
+	while (q->debt && take_token(q))
+		q->debt--;
+}
+
 int evq_get(struct evq *q, struct list **node)
 {
 	uint64_t token;
@@ -61,19 +80,19 @@ int evq_get(struct evq *q, struct list **node)
 			return n < 0 ? -errno : -EBADF;
 		lock_get(&q->lock);
 		*node = list_pop(&q->head);
-		if (*node)
+		if (*node) {
+			pay_debt_locked(q);
 			return 0;
+		}
+		if (q->debt)
+			q->debt--;
 		lock_put(&q->lock);
 	}
 }
 
 void evq_forget_locked(struct evq *q, unsigned k)
 {
-	uint64_t token;
-	struct iovec iov = { &token, sizeof(token) };
-
 	lock_assert_held(&q->lock);
-	/* Offset -1: eventfds have none. RWF_NOWAIT: the fd may be blocking. */
-	while (k-- && preadv2(q->fd, &iov, 1, -1, RWF_NOWAIT) == sizeof(token))
-		;
+	q->debt += k;
+	pay_debt_locked(q);
 }

@@ -7,7 +7,8 @@
  * read(2)'s own), locks and pops; an empty queue means that somebody removed
  * the event, and the getter reads again. Whoever removes k nodes takes up to k
  * tokens back with preadv2(RWF_NOWAIT) under the lock; getting fewer is right,
- * another thread holds one already and will loop. Never decide by poll(). */
+ * another thread holds one already and will loop, or take the next node's event
+ * and then its token too. Never decide by poll(). */
 #ifndef ANYRDMA_BASE_EVQ_H
 #define ANYRDMA_BASE_EVQ_H
 
@@ -18,6 +19,7 @@ struct evq {
 	int fd;		  /* close-on-exec, application-visible (low number) */
 	struct lock lock; /* guards head and its nodes; leaf, but for what the owner says */
 	struct list head GUARDED_BY(lock);
+	unsigned debt GUARDED_BY(lock); /* tokens that removed nodes left behind */
 };
 
 int evq_init(struct evq *q); /* 0 or -errno */

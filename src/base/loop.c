@@ -63,14 +63,20 @@ bool loop_here(void)
 	return in_loop;
 }
 
-/* Ends the sleep if it would go on past `when`. */
-static void wake_locked(uint64_t when) REQUIRES(loop.lock)
+/* Does the sleep go on past `when`? Then the caller, who ends it by wake() once
+ * the lock is free: else the thread would wake up to wait for the lock. */
+static bool must_wake_locked(uint64_t when) REQUIRES(loop.lock)
+{
+	if (!loop.asleep || when >= loop.until)
+		return false;
+	loop.asleep = false;
+	return true;
+}
+
+static void wake(void)
 {
 	uint64_t one = 1;
 
-	if (!loop.asleep || when >= loop.until)
-		return;
-	loop.asleep = false;
 	if (write(loop.wakefd, &one, sizeof(one)) != sizeof(one))
 		log_error("progress thread cannot be woken: %m");
 }
@@ -420,6 +426,8 @@ int loop_fd_mod(struct loop_fd *lf, uint32_t events)
 
 void loop_fd_del(struct loop_fd *lf, void (*done)(struct loop_fd *lf))
 {
+	bool sleeps = false;
+
 	lock_get(&loop.lock);
 	if (loop.state == LOOP_RUNNING && !lf->gone) {
 		if (fd_change_locked(lf, 0))
@@ -430,17 +438,19 @@ void loop_fd_del(struct loop_fd *lf, void (*done)(struct loop_fd *lf))
 		lf->done = done;
 		if (done) {
 			list_add_tail(&loop.dead, &lf->link);
-			wake_locked(0);
+			sleeps = must_wake_locked(0);
 		}
 	}
 	lock_put(&loop.lock);
+	if (sleeps)
+		wake();
 }
 
 /* ---- timers and work, the public half ---- */
 
 bool loop_timer_set(struct loop_timer *t, uint64_t when)
 {
-	bool fresh = false;
+	bool fresh = false, sleeps = false;
 
 	lock_get(&loop.lock);
 	if (!start_locked()) {
@@ -450,12 +460,14 @@ bool loop_timer_set(struct loop_timer *t, uint64_t when)
 			heap_del_locked(t);
 		if (fresh || when < t->key) {
 			heap_add_locked(t, when);
-			wake_locked(when);
+			sleeps = must_wake_locked(when);
 		}
 		loop.ntimers += fresh;
 		t->pending = true;
 	}
 	lock_put(&loop.lock);
+	if (sleeps)
+		wake();
 	return fresh;
 }
 
@@ -476,7 +488,7 @@ bool loop_timer_stop(struct loop_timer *t)
 
 bool loop_post(struct loop_work *w)
 {
-	bool fresh = false;
+	bool fresh = false, sleeps = false;
 
 	lock_get(&loop.lock);
 	if (!start_locked() && !w->queued) {
@@ -485,8 +497,10 @@ bool loop_post(struct loop_work *w)
 		w->next = NULL;
 		*loop.work_tail = w;
 		loop.work_tail = &w->next;
-		wake_locked(0);
+		sleeps = must_wake_locked(0);
 	}
 	lock_put(&loop.lock);
+	if (sleeps)
+		wake();
 	return fresh;
 }

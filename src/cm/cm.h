@@ -143,8 +143,10 @@ struct cm_event *cm_event_new(struct cm_id *id, enum rdma_cm_event_type type,
  * when the charged id is UD, else conn's. */
 void cm_event_private(struct cm_event *ev, const void *data, size_t len,
 		      size_t padded_len);
-/* Queues ev on its charge's channel; ownership passes. For the user backend. */
-void cm_event_post(struct cm_event *ev);
+/* Queues ev on its charge's channel; ownership passes. False: the application
+ * has destroyed that channel, ev is gone; its be_child is still the caller's. For
+ * the user backend. */
+bool cm_event_post(struct cm_event *ev);
 /* Drops every undelivered event charged to id, or naming it, calling drop(ev)
  * (may be NULL) before freeing each; drop runs with the caller's locks only.
  * For id_destroy of the user backend. */

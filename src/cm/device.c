@@ -142,7 +142,9 @@ static int open_locked(struct entry *e) REQUIRES(table_lock)
 	return 0;
 
 fail:
-	e->failed = true;
+	/* What passes is worth another try. */
+	e->failed = r != -EMFILE && r != -ENFILE && r != -ENOMEM && r != -EAGAIN &&
+		    r != -EINTR;
 	return log_refuse(-r, "device %s cannot be opened: errno %d",
 			  ibv_get_device_name(e->ibdev), -r);
 }

@@ -15,7 +15,7 @@ static void turn_into(struct cm_event *ev, enum rdma_cm_event_type type, int sta
 
 static bool on_addr_resolved(struct cm_id *id, struct cm_event *ev)
 {
-	int r = id->be_gone ? -ENODEV : cm_id_refresh(id);
+	int r = cm_id_refresh(id);
 
 	if (!r && !id->pub.verbs)
 		r = log_refuse(ENODEV, "id %p: the address belongs to no RDMA device",
@@ -27,7 +27,7 @@ static bool on_addr_resolved(struct cm_id *id, struct cm_event *ev)
 
 static bool on_route_resolved(struct cm_id *id, struct cm_event *ev)
 {
-	int r = id->be_gone ? -ENODEV : cm_id_refresh_path(id);
+	int r = cm_id_refresh_path(id);
 
 	if (r)
 		turn_into(ev, RDMA_CM_EVENT_ROUTE_ERROR, r);
@@ -82,7 +82,7 @@ static bool on_connect_response(struct cm_id *id, struct cm_event *ev)
 	id->remote_ece = ev->ece;
 	if (!id->pub.qp)
 		return true;
-	r = id->be_gone ? -ENODEV : cm_ece_reply(id);
+	r = cm_ece_reply(id);
 	if (!r)
 		r = cm_qp_rtr(id, RDMA_MAX_RESP_RES);
 	if (!r)
@@ -97,8 +97,7 @@ static bool on_connect_response(struct cm_id *id, struct cm_event *ev)
 		 (void *)id, -r);
 	id->connect_error = true;
 	cm_qp_err(id);
-	if (!id->be_gone)
-		id->be->abandon(id);
+	id->be->abandon(id);
 	turn_into(ev, RDMA_CM_EVENT_CONNECT_ERROR, r);
 	return true;
 }
@@ -204,19 +203,35 @@ const char *rdma_event_str(enum rdma_cm_event_type event)
 	return "UNKNOWN EVENT";
 }
 
+static bool apply(struct cm_id *id, struct cm_event *ev)
+{
+	const struct row *row = &rows[ev->pub.event];
+
+	if (!row->apply || (row->success_only && ev->pub.status))
+		return true;
+	return row->apply(id, ev);
+}
+
+/* Its id was destroyed between the fetch and now: as if the event had still been
+ * queued then. */
+static bool overtaken(struct cm_id *id, struct cm_event *ev)
+{
+	if (!id->be_gone)
+		return false;
+	if (ev->be_child)
+		id->be->child_drop(ev->be_child);
+	return true;
+}
+
 bool cm_event_apply(struct cm_event *ev)
 {
 	struct cm_id *id = ev->charge;
-	const struct row *row;
 	bool deliver;
 
 	if ((unsigned)ev->pub.event >= ROWS)
 		return true;
-	row = &rows[ev->pub.event];
-	if (!row->apply || (row->success_only && ev->pub.status))
-		return true;
 	lock_get(&id->apply);
-	deliver = row->apply(id, ev);
+	deliver = !overtaken(id, ev) && apply(id, ev);
 	lock_put(&id->apply);
 	if (!deliver)
 		cm_event_ack(ev);

@@ -42,6 +42,19 @@ static void names_are_the_enumerators(void)
 
 /* ---- applying -------------------------------------------------------------------- */
 
+/* Must be the first to want the device. */
+static void a_shortage_does_not_lose_the_device(void)
+{
+	struct rdma_cm_id *id;
+
+	REQUIRE_EQ(rdma_create_id(ch, &id, NULL, RDMA_PS_TCP), 0);
+	fv.fail_open = EMFILE;
+	CHECK_ERRNO(rdma_bind_addr(id, fake_addr()), EMFILE);
+	CHECK_EQ(rdma_bind_addr(id, fake_addr()), 0);
+	CHECK(id->verbs != NULL);
+	CHECK_EQ(rdma_destroy_id(id), 0);
+}
+
 static void addr_resolved_attaches_the_device(void)
 {
 	struct rdma_cm_id *id, *other;
@@ -284,6 +297,34 @@ static bool destroying(struct rdma_cm_id *id)
 	return gone;
 }
 
+/* A destroy comes between the fetch of an event and what it does to the id: the
+ * event was never there, and the destroy does not wait for the application. */
+static void destroy_overtakes_a_fetch(void)
+{
+	enum rdma_cm_event_type types[] = { RDMA_CM_EVENT_ADDR_RESOLVED,
+					    RDMA_CM_EVENT_ESTABLISHED,
+					    RDMA_CM_EVENT_CONNECT_REQUEST };
+	struct cm_event *ev;
+	unsigned i;
+
+	fb.children_dropped = 0;
+	for (i = 0; i < 3; i++) {
+		struct call c = { .id = fake_id(ch, RDMA_PS_TCP) };
+
+		if (types[i] == RDMA_CM_EVENT_CONNECT_REQUEST)
+			fake_request(c.id, 1, 1);
+		else
+			fake_post(c.id, types[i], 0);
+		REQUIRE_EQ(to_id(c.id)->be->event_get(to_channel(ch), &ev), 0);
+		start(&c, destroy_thread);
+		while (!destroying(c.id))
+			usleep(1000);
+		CHECK(!cm_event_apply(ev));
+		CHECK_EQ(finish(&c), 0);
+	}
+	CHECK_EQ(fb.children_dropped, 1);
+}
+
 static void destroy_drops_undelivered_events(void)
 {
 	struct rdma_cm_id *id = fake_id(ch, RDMA_PS_TCP), *other;
@@ -522,6 +563,7 @@ int main(int argc, char **argv)
 	fake_init(argc, argv);
 	ch = rdma_create_event_channel();
 	T_RUN(names_are_the_enumerators);
+	T_RUN(a_shortage_does_not_lose_the_device);
 	T_RUN(addr_resolved_attaches_the_device);
 	T_RUN(addr_resolved_without_a_device_is_an_error);
 	T_RUN(route_resolved_fills_the_path);
@@ -531,6 +573,7 @@ int main(int argc, char **argv)
 	T_RUN(response_that_fails_ends_the_connection);
 	T_RUN(rejected_moves_the_qp_to_err);
 	T_RUN(user_events);
+	T_RUN(destroy_overtakes_a_fetch);
 	T_RUN(destroy_drops_undelivered_events);
 	T_RUN(destroy_waits_for_acks);
 	T_RUN(destroy_of_a_listener_waits_for_requests);

@@ -17,6 +17,7 @@ static struct {
 	struct ibv_device dev, *list[2];
 	struct verbs_context ctx;
 	int opened, pds, cqs, channels, qps, srqs; /* alive */
+	int fail_open;		    /* the next ibv_open_device fails with this errno */
 	int fail_cq;		    /* the n-th ibv_create_cq from now fails */
 	int fail_state;		    /* the move to this state fails; -1: none */
 	char moves[200];	    /* states that QPs were moved to, in order */
@@ -61,6 +62,11 @@ int ibv_get_device_index(struct ibv_device *dev)
 
 struct ibv_context *ibv_open_device(struct ibv_device *dev)
 {
+	if (fv.fail_open) {
+		errno = fv.fail_open;
+		fv.fail_open = 0;
+		return NULL;
+	}
 	fv.ctx.context.device = dev;
 	fv.opened++;
 	return &fv.ctx.context;

@@ -71,7 +71,7 @@ static void unlock_channel(struct cm_id *id, struct cm_channel *ch) NO_TSA
 	lock_put(&id->post);
 }
 
-void cm_event_post(struct cm_event *ev) NO_TSA
+bool cm_event_post(struct cm_event *ev) NO_TSA
 {
 	struct cm_id *id = ev->charge;
 	struct cm_channel *ch = lock_channel(id);
@@ -82,6 +82,7 @@ void cm_event_post(struct cm_event *ev) NO_TSA
 	unlock_channel(id, ch);
 	if (dead)
 		cm_event_free(ev);
+	return !dead;
 }
 
 /* Takes what belongs to id (or mc alone) off the queue, onto `out`. */

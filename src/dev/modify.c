@@ -194,10 +194,12 @@ static void enter_reset(struct dev_qp *qp)
 	tr = qp->tr;
 	qp->tr = NULL;
 	lock_put(&qp->lock);
-	if (tr)
-		tr->detach(qp);
+	/* First: who posts to the SRQ may be about to tell the transport. In RESET
+	 * the QP does not come back to the list. */
 	if (qp->srq)
 		srq_forget_qp(qp->srq, qp);
+	if (tr)
+		tr->detach(qp);
 	cq_forget_qp(qp->send_cq, qp);
 	if (qp->recv_cq != qp->send_cq)
 		cq_forget_qp(qp->recv_cq, qp);

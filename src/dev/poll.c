@@ -20,14 +20,18 @@
 
 enum {
 	DIRECT_MAX = 4, /* up to so many streams are read one by one */
-	/* A lease begins after so many empty polls in a row: an event-driven
-	 * program has one or two. Who spins on memory between polls pays for a
-	 * lease with milliseconds: a lease that ran out with something to read
-	 * makes the next one harder to get, one that lasted makes it easier. */
-	LEASE_MIN = 8,
-	LEASE_MAX = 4096,
+	LEASE_AFTER = 8, /* empty polls in a row: an event-driven program has one or two */
 	EVENTS = 32,
 };
+
+/* Who spins on memory between polls pays for a lease with milliseconds. So a
+ * lease that ran out with something to read forbids the next one for a time,
+ * which doubles each time it happens and halves when a lease has lasted. Time,
+ * not polls: waiting for a peer in the same trouble takes any number of polls. */
+#define FORBID_MIN (16 * MSEC)
+#define FORBID_MAX (4 * SEC)
+#define LINGER (MSEC / 50)
+#define LINGER_MAX (MSEC / 2) /* so long others wait */
 
 struct poll_link {
 	struct poll_group *group;
@@ -49,7 +53,8 @@ struct poll_group {
 	_Atomic bool leased;  /* written under leases.lock */
 	_Atomic uint32_t polls;
 	uint32_t streak;      /* empty polls in a row (lock) */
-	uint32_t lease_after; /* LEASE_MIN..LEASE_MAX (lock) */
+	uint64_t forbid;      /* how long the last time (lock) */
+	uint64_t forbid_until; /* (lock) */
 	_Atomic uint32_t lasted; /* looks that found the lease in use */
 	uint32_t seen;	      /* leases.lock: polls at the last look */
 	struct list lease;    /* leases.lock: leased, or a poller left something owed */
@@ -84,14 +89,20 @@ static bool run_source(struct poll_group *g, struct poll_source *s, bool by_thre
 	return moved;
 }
 
-/* Those whose descriptors are ready. */
-static void run_ready(struct poll_group *g, bool by_thread)
+/* Those whose descriptors are ready. True if one is in the middle of much data. */
+static bool run_ready(struct poll_group *g, bool by_thread)
 {
 	struct epoll_event ev[EVENTS];
 	int n = epoll_wait(g->epfd, ev, EVENTS, 0);
+	bool bulk = false;
 
-	for (int i = 0; i < n; i++)
-		run_source(g, ev[i].data.ptr, by_thread);
+	for (int i = 0; i < n; i++) {
+		struct poll_source *s = ev[i].data.ptr;
+
+		run_source(g, s, by_thread);
+		bulk |= s->bulk;
+	}
+	return bulk;
 }
 
 static void run_again(struct poll_group *g, bool by_thread)
@@ -112,6 +123,18 @@ static bool run_all(struct poll_group *g, bool by_thread)
 	return moved;
 }
 
+/* A large message streams in, and the next piece is microseconds away: sleeping
+ * would make the sender pay for a wake-up (an interrupt to another core) with
+ * every piece, a quarter of its time in a virtual machine. */
+static void linger(struct poll_group *g)
+{
+	uint64_t now = loop_now(), stop = now + LINGER_MAX, until = now + LINGER;
+
+	for (; now < until && now < stop; now = loop_now())
+		if (run_ready(g, true))
+			until = now + LINGER;
+}
+
 static void lf_ready(struct loop_fd *lf, uint32_t revents)
 {
 	struct poll_group *g = container_of(lf, struct poll_group, lf);
@@ -120,7 +143,8 @@ static void lf_ready(struct loop_fd *lf, uint32_t revents)
 	lock_get(&g->lock);
 	if (g->epfd >= 0) {
 		run_again(g, true);
-		run_ready(g, true);
+		if (run_ready(g, true))
+			linger(g);
 	}
 	lock_put(&g->lock);
 }
@@ -191,8 +215,12 @@ static void leases_look(struct loop_timer *t)
 	while ((n = list_pop(&back))) { /* pays what the poller still owed */
 		g = list_entry(n, struct poll_group, back);
 		lock_get(&g->lock);
-		if (run_all(g, true) && g->lease_after < LEASE_MAX)
-			g->lease_after *= 2;
+		if (run_all(g, true)) {
+			g->forbid = g->forbid < FORBID_MIN	   ? FORBID_MIN :
+				    g->forbid < FORBID_MAX / 2 ? 2 * g->forbid :
+								     FORBID_MAX;
+			g->forbid_until = loop_now() + g->forbid;
+		}
 		g->streak = 0;
 		lock_put(&g->lock);
 		group_put(g);
@@ -207,8 +235,8 @@ static void lease_begin(struct poll_group *g)
 	lock_get(&leases.lock);
 	if (!g->leased) {
 		g->leased = true;
-		if (g->lasted > 4 && g->lease_after > LEASE_MIN)
-			g->lease_after /= 2;
+		if (g->lasted > 4)
+			g->forbid /= 2;
 		g->lasted = 0;
 		loop_fd_mod(&g->lf, 0);
 		lease_watch(g);
@@ -257,7 +285,8 @@ static void poll_group(struct poll_group *g)
 	atomic_store_explicit(&g->polls,
 			      atomic_load_explicit(&g->polls, memory_order_relaxed) + 1,
 			      memory_order_relaxed);
-	if (!g->leased && ++g->streak >= g->lease_after)
+	if (!g->leased && ++g->streak >= LEASE_AFTER &&
+	    (!g->forbid || loop_now() >= g->forbid_until))
 		lease_begin(g);
 	if (n <= DIRECT_MAX) {
 		run_all(g, false);
@@ -353,18 +382,13 @@ static int group_open(struct poll_group *g)
 int poll_add(struct dev_cq *cq, struct poll_source *s)
 {
 	struct poll_group *g = cq->group;
-	struct epoll_event ev = { .data.ptr = s };
 	int ret;
 
 	lock_get(&g->lock);
 	ret = group_open(g);
 	if (!ret) {
 		s->group = g;
-		ev.events = s->events;
-		if (ev.events && epoll_ctl(g->epfd, EPOLL_CTL_ADD, s->fd, &ev))
-			ret = -errno;
-	}
-	if (!ret) {
+		s->events = 0;
 		list_add_tail(&g->sources, &s->link);
 		list_init(&s->again_link);
 		g->n++;
@@ -390,16 +414,22 @@ void poll_del(struct poll_source *s)
 	lock_put(&g->lock);
 }
 
-void poll_mod(struct poll_source *s, uint32_t events)
+int poll_mod(struct poll_source *s, uint32_t events)
 {
 	uint32_t old = atomic_exchange(&s->events, events);
 	struct poll_group *g = s->group;
 	struct epoll_event ev = { .events = events, .data.ptr = s };
 
 	if (!g || old == events)
-		return;
-	epoll_ctl(g->epfd, !events ? EPOLL_CTL_DEL : old ? EPOLL_CTL_MOD : EPOLL_CTL_ADD,
-		  s->fd, &ev);
+		return 0;
+	if (!epoll_ctl(g->epfd,
+		       !events ? EPOLL_CTL_DEL :
+		       old     ? EPOLL_CTL_MOD :
+				 EPOLL_CTL_ADD,
+		       s->fd, &ev))
+		return 0;
+	s->events = old;
+	return -errno;
 }
 
 /* ---- CQs and their links ------------------------------------------------------ */
@@ -416,7 +446,6 @@ int poll_cq_init(struct dev_cq *cq)
 	list_init(&g->lease);
 	atomic_init(&g->refs, 1);
 	g->epfd = -1;
-	g->lease_after = LEASE_MIN;
 	g->cq = cq;
 	cq->group = g;
 	return 0;
@@ -435,10 +464,8 @@ void poll_cq_fini(struct dev_cq *cq)
 	struct poll_group *g = cq->group;
 
 	lock_get(&leases.lock);
-	if (g->leased) {
-		list_del(&g->lease);
-		g->leased = false;
-	}
+	list_del(&g->lease); /* watched without a lease, too: owing() */
+	g->leased = false;
 	lock_put(&leases.lock);
 	lock_get(&g->lock);
 	g->epfd = -1;

@@ -28,6 +28,7 @@ struct poll_source {
 	/* Set by progress(): something is owed that no input will announce; the
 	 * next pass calls again. */
 	bool again;
+	bool bulk; /* set by progress(): in the middle of much data */
 	/* private to poll.c */
 	_Atomic(struct poll_group *) group;
 	struct list link, again_link;
@@ -41,12 +42,14 @@ void poll_cq_fini(struct dev_cq *cq);
 int poll_link(struct dev_cq *send_cq, struct dev_cq *recv_cq);
 void poll_unlink(struct dev_cq *send_cq, struct dev_cq *recv_cq);
 
-/* Adds a stream to the group of cq / removes it: after removal progress() is
- * not running and will not run. Called without the stream's lock. */
+/* Adds a stream to the group of cq, its descriptor not watched until poll_mod(),
+ * / removes it: after removal progress() is not running and will not run. Called
+ * without the stream's lock. */
 int poll_add(struct dev_cq *cq, struct poll_source *s);
 void poll_del(struct poll_source *s);
-/* Changes s->events (output wanted or not). Any lock may be held. */
-void poll_mod(struct poll_source *s, uint32_t events);
+/* Changes s->events (output wanted or not). Any lock may be held; the caller sees
+ * to it that nobody else calls it for s. 0 or -errno. */
+int poll_mod(struct poll_source *s, uint32_t events);
 
 /* ibv_poll_cq found the CQ empty. */
 void poll_run(struct dev_cq *cq);

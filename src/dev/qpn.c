@@ -16,7 +16,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum { PER_PORT = 256, TRIES = 64, BACKLOG = 1024 };
+enum { PER_PORT = 256, TRIES = 64, BACKLOG = 1024, PER_ROUND = 64 };
 
 struct qpn_port {
 	struct list link;
@@ -150,19 +150,26 @@ void qpn_put(uint32_t qpn)
 
 /* Out of descriptors: the queue must be drained all the same, or the loop would
  * spin. A descriptor kept in reserve takes the connection and drops it. */
+static int reserve = -1; /* opened with the first listener; then the loop thread's */
+
+static void reserve_open(void)
+{
+	if (reserve < 0)
+		reserve = fdset_take(open("/dev/null", O_RDONLY | O_CLOEXEC));
+}
+
 static void accept_and_drop(int tcp)
 {
-	static int reserve = -1;
 	int fd;
 
-	if (reserve >= 0)
-		close(reserve);
+	fdset_close(reserve);
+	reserve = -1;
 	fd = accept4(tcp, NULL, NULL, SOCK_CLOEXEC);
 	if (fd >= 0) {
 		log_warn("no descriptor left: a connection to a QP was refused");
 		close(fd);
 	}
-	reserve = open("/dev/null", O_RDONLY | O_CLOEXEC);
+	reserve_open();
 }
 
 static void lf_ready(struct loop_fd *lf, uint32_t revents)
@@ -170,18 +177,30 @@ static void lf_ready(struct loop_fd *lf, uint32_t revents)
 	struct qpn_port *p = container_of(lf, struct qpn_port, lf);
 
 	(void)revents;
-	for (;;) {
+	for (int i = 0; i < PER_ROUND; i++) {
 		int fd = accept4(lf->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
 
 		if (fd >= 0) {
 			p->incoming(fdset_take(fd));
 			continue;
 		}
-		if (errno == EMFILE || errno == ENFILE)
+		if (errno == EMFILE || errno == ENFILE) {
 			accept_and_drop(lf->fd);
+			return;
+		}
 		if (errno != EINTR && errno != ECONNABORTED)
 			return;
 	}
+}
+
+static bool any_listens(void)
+{
+	struct qpn_port *p;
+
+	list_for_each(p, &qpns.ports, link)
+		if (p->listening)
+			return true;
+	return false;
 }
 
 int qpn_listen(uint32_t qpn, void (*incoming)(int fd))
@@ -194,6 +213,8 @@ int qpn_listen(uint32_t qpn, void (*incoming)(int fd))
 	if (p && !p->listening) {
 		p->lf = (struct loop_fd){ .fd = p->tcp, .events = EPOLLIN, .ready = lf_ready };
 		p->incoming = incoming;
+		if (!any_listens())
+			reserve_open(); /* the thread does not look at it yet */
 		if (listen(p->tcp, BACKLOG))
 			ret = -errno;
 		else

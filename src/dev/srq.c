@@ -200,6 +200,8 @@ int srq_take_locked(struct dev_srq *srq, struct dev_qp *qp)
 			list_add_tail(&srq->waiting, &qp->srq_wait);
 		ret = -ENOENT;
 	} else {
+		/* It waits no longer: a wake-up of its own would be lost on it. */
+		list_del(&qp->srq_wait);
 		rqe_copy(qp->cur, rq_at(rq, rq->head++));
 		low = rq->tail - rq->head < srq->limit;
 		if (low)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Order at each FPDU boundary: control, ACK, then responses and requests by
  * turns, NAK once no response is left (a NAK says that everything before it was
- * answered). */
+ * answered), RECV_POSTED after the NAK it answers. */
 #include "iwarp/batch.h"
 
 #include "iwarp/crc32c.h"
@@ -210,6 +210,9 @@ static void add_number(struct batch *b, struct stream *s, struct cursor *c,
 		h.ctl.code = s->rx.nak_code;
 		h.ctl.timer = s->rx.nak_timer;
 		c->nak = false;
+		break;
+	case CTL_RECV_POSTED:
+		c->go_on = false;
 		break;
 	default: /* CTL_RESYNC */
 		h.ctl.number = req_number(s->qp, s->tx.acked);
@@ -422,6 +425,7 @@ static void cursor_load(struct stream *s, struct cursor *c)
 		.resync = s->tx.resync,
 		.nak = s->rx.nak,
 		.ack = s->rx.ack_owed,
+		.go_on = s->rx.go_on,
 		.resp = s->rx.resp_head,
 	};
 	if (c->resp != s->rx.resp_tail)
@@ -441,6 +445,7 @@ static void cursor_store(struct stream *s, const struct cursor *c)
 	if (s->qp) {
 		struct dev_sq *sq = &s->qp->sq;
 
+		s->tx.requests |= sq->next != c->idx;
 		sq->next = c->idx;
 		if (c->idx != sq->tail) /* the device asks whether it was begun */
 			sq_at(sq, c->idx)->sent = c->off + c->imm_sent;
@@ -455,6 +460,7 @@ static void cursor_store(struct stream *s, const struct cursor *c)
 	s->tx.resp_turn = c->resp_turn;
 	s->tx.resync = c->resync;
 	s->rx.nak = c->nak;
+	s->rx.go_on = c->go_on;
 	if (s->rx.ack_owed && !c->ack)
 		ack_committed(s);
 	s->rx.resp_head = c->resp;
@@ -472,13 +478,16 @@ void batch_build(struct stream *s, struct batch *b)
 	add_ctl(b, s, &c);
 	w = next_wqe(s, &c);
 	if (c.ack && !batch_full(b) &&
-	    (s->rx.ack_now || w || b->nframes || c.resp != s->rx.resp_tail || c.nak))
+	    (s->rx.ack_now || w || b->nframes || c.resp != s->rx.resp_tail || c.nak ||
+	     c.go_on))
 		add_number(b, s, &c, CTL_ACK);
 	while (!batch_full(b)) {
 		bool resp = c.resp != s->rx.resp_tail;
 
-		if (!resp && c.nak)
-			add_number(b, s, &c, CTL_NAK);
+		if (c.nak ? !resp : c.go_on) {
+			add_number(b, s, &c, c.nak ? CTL_NAK : CTL_RECV_POSTED);
+			continue;
+		}
 		w = next_wqe(s, &c);
 		if (resp && (c.resp_turn || !w)) {
 			c.resp_turn = false;

@@ -24,7 +24,7 @@ struct cursor {
 	bool imm_sent;
 	uint32_t rd_out;
 	uint32_t msn0, msn1, msn3;
-	bool sig_since_req, resp_turn, resync, nak, ack;
+	bool sig_since_req, resp_turn, resync, nak, ack, go_on;
 	uint32_t resp, resp_done;
 	unsigned ctl; /* messages of tx.ctl consumed */
 };

@@ -24,7 +24,7 @@
 #include <sys/epoll.h>
 #include <sys/socket.h>
 
-enum { ACK_IDLE_PASSES = 16 };
+enum { ACK_IDLE_PASSES = 16, BLOCKED_POLLS = 8 };
 
 static const char *const state_str[] = {
 	[STREAM_OPEN] = "open",
@@ -144,6 +144,7 @@ static void up_run(struct loop_work *w)
 		struct ctl_msg *m = list_entry(n, struct ctl_msg, link);
 		void *user = s->user;
 
+		s->up_count--;
 		stream_unlock(s);
 		s->ops->control(user, (enum stream_ctl)m->h.ctl.code, m->h.ctl.data,
 				m->h.ctl.len);
@@ -178,6 +179,10 @@ void stream_up(struct stream *s, const struct rdmap_hdr *h)
 
 	if (s->user_gone)
 		return;
+	if (s->up_count == IW_UP_MAX) {
+		stream_broken(s, -EPROTO, "more control messages than any peer needs");
+		return;
+	}
 	m = malloc(sizeof(*m));
 	if (!m) {
 		stream_broken(s, -ENOMEM, "no memory for a control message");
@@ -185,6 +190,7 @@ void stream_up(struct stream *s, const struct rdmap_hdr *h)
 	}
 	m->h = *h;
 	list_add_tail(&s->up, &m->link);
+	s->up_count++;
 	up_post(s);
 }
 
@@ -206,6 +212,8 @@ static void finish(struct stream *s)
 	if (s->state == STREAM_CLOSED)
 		return;
 	stream_set_state(s, STREAM_CLOSED);
+	if (loop_timer_stop(&s->timer))
+		stream_put(s); /* not the last: the descriptor has one */
 	loop_fd_del(&s->lf, forgotten);
 }
 
@@ -236,12 +244,14 @@ static void close_step(struct stream *s)
 static void drain(struct stream *s)
 {
 	uint8_t junk[4096];
+	size_t moved = 0;
 	ssize_t n;
 
 	do {
 		n = recv(s->fd, junk, sizeof(junk), MSG_DONTWAIT);
-	} while (n > 0 || (n < 0 && errno == EINTR));
-	if (n == 0 || (errno != EAGAIN && errno != EWOULDBLOCK))
+		moved += n > 0 ? (size_t)n : 0;
+	} while ((n > 0 && moved < IW_TURN) || (n < 0 && errno == EINTR));
+	if (n == 0 || (n < 0 && errno != EAGAIN && errno != EWOULDBLOCK))
 		finish(s);
 }
 
@@ -280,6 +290,13 @@ static void ack_policy(struct stream *s, bool by_thread, bool asked_before, bool
 		rx->ack_now = true;
 }
 
+/* The socket was full: a poller would ask it again and again in vain. The thread
+ * comes when there is room. */
+static bool worth_a_try(struct stream *s, bool by_thread)
+{
+	return by_thread || ++s->tx.blocked_polls % BLOCKED_POLLS == 0;
+}
+
 static bool run(struct stream *s, bool by_thread)
 {
 	bool asked = s->rx.ack_asked, moved;
@@ -293,8 +310,8 @@ static bool run(struct stream *s, bool by_thread)
 	}
 	moved = rx_run(s);
 	ack_policy(s, by_thread, asked, moved);
-	if ((moved || s->rx.ack_now || s->tx.blocked) && s->state != STREAM_BROKEN &&
-	    s->state != STREAM_CLOSED)
+	if ((moved || s->rx.ack_now || (s->tx.blocked && worth_a_try(s, by_thread))) &&
+	    s->state != STREAM_BROKEN && s->state != STREAM_CLOSED)
 		tx_run(s);
 	close_step(s);
 	return moved;
@@ -311,6 +328,7 @@ static bool source_progress(struct poll_source *src, bool by_thread)
 		return false;
 	moved = run(s, by_thread);
 	src->again = s->rx.ack_owed;
+	src->bulk = moved && s->rx.large;
 	stream_unlock(s);
 	return moved;
 }
@@ -334,6 +352,8 @@ static void timer_fire(struct loop_timer *t)
 	s->timer_at = 0;
 	if (s->state == STREAM_CLOSING && now >= s->close_by) {
 		finish(s);
+	} else if (s->state == STREAM_CLOSING) {
+		stream_timer(s, s->close_by); /* this was for something earlier */
 	} else if (s->state == STREAM_OPEN) {
 		req_timer(s, now);
 		if (s->state == STREAM_OPEN)
@@ -376,24 +396,28 @@ static struct stream *stream_new(int fd, int out, const struct stream_param *p)
 	s->timer.fire = timer_fire;
 	s->src.fd = fd;
 	s->src.progress = source_progress;
-	s->lf = (struct loop_fd){ .fd = fd, .events = EPOLLIN, .ready = lf_ready };
+	s->lf = (struct loop_fd){ .fd = fd, .ready = lf_ready };
 	return s;
 }
 
-/* Into the loop, and to its QP if that waits. */
+/* Into the loop, and to its QP if that waits. Nothing is watched before that: a
+ * stream without a user would end at the peer's first word. */
 static int stream_start(struct stream *s)
 {
 	int ret = loop_fd_add(&s->lf);
 
 	if (ret)
 		return ret;
+	stream_get(s); /* the QP may be destroyed at once */
 	park_stream(s);
 	if (s->user_gone)
 		park_forget(s); /* a rendezvous whose QP is gone meanwhile */
 	lock_get(&s->lock);
 	tx_run(s);
+	rewatch(s);
 	close_step(s);
 	stream_unlock(s);
+	stream_put(s);
 	return 0;
 }
 
@@ -509,37 +533,37 @@ void stream_stop(struct stream *s)
 	s->rx.place = PLACE_SCRATCH;
 }
 
+/* Into the group first: from then on only the lock's holder changes what is watched. */
 int stream_attach(struct stream *s, struct dev_qp *qp)
 {
-	struct rdmap_hdr go = { .op = RDMAP_CTL, .last = true };
-	int ret;
+	int ret = poll_add(qp->recv_cq, &s->src);
 
+	if (ret)
+		return ret;
 	lock_get(&s->lock);
+	ret = poll_mod(&s->src, wanted_events(s));
+	if (ret) {
+		stream_unlock(s);
+		poll_del(&s->src);
+		return ret;
+	}
 	loop_fd_mod(&s->lf, 0);
+	s->grouped = true;
 	s->qp = qp;
 	s->qp_was = true;
 	s->p.local_qpn = qp->qp.qp_num;
+	lock_get(&qp->lock);
 	s->rx.expected = qp->attr.rq_psn & 0xffffff;
 	req_begin(s);
-	s->src.events = wanted_events(s);
-	s->grouped = true;
-	if (s->rx.not_ready_sent && s->state == STREAM_OPEN) {
-		s->rx.not_ready_sent = false;
-		go.ctl.type = CTL_RECV_POSTED;
-		tx_ctl(s, &go);
-	}
-	lock_get(&qp->lock);
-	__atomic_store_n(&qp->tr_conn, s, __ATOMIC_RELEASE);
+	qp->tr_conn = s;
 	lock_put(&qp->lock);
+	s->rx.go_on |= s->rx.not_ready_sent;
+	s->rx.not_ready_sent = false;
 	log_debug("stream %d: attached to QP %06x (peer's %06x)", s->fd, qp->qp.qp_num,
 		  s->p.remote_qpn);
 	stream_unlock(s);
-	ret = poll_add(qp->recv_cq, &s->src);
-	if (ret)
-		stream_detach(s, qp);
-	else
-		stream_kick(s);
-	return ret;
+	stream_kick(s);
+	return 0;
 }
 
 void stream_detach(struct stream *s, struct dev_qp *qp)
@@ -556,8 +580,9 @@ void stream_detach(struct stream *s, struct dev_qp *qp)
 	stream_unlock(s);
 	poll_del(&s->src);
 	lock_get(&s->lock);
-	if (s->state != STREAM_CLOSED && s->state != STREAM_BROKEN)
-		loop_fd_mod(&s->lf, wanted_events(s));
+	if (s->state == STREAM_OPEN)
+		tx_run(s); /* what resp_lost() has to say */
+	rewatch(s);
 	close_step(s);
 	stream_unlock(s);
 	stream_put(s);

@@ -30,6 +30,7 @@ enum {
 	IW_ACK_BYTES = 256 * 1024, /* or bytes */
 	IW_TAIL = 64,	       /* write order: last bytes in an iovec of their own */
 	IW_COPY_MAX = 512,     /* payload up to here is copied beside its header */
+	IW_UP_MAX = 32,	       /* control messages that wait for the user: more is an attack */
 };
 
 /* A message of the user or of the protocol, waiting to be sent. */
@@ -76,6 +77,8 @@ struct iw_tx {
 	uint8_t *first;		/* bytes before the first FPDU (MPA reply) */
 	uint32_t first_len, first_pos;
 	bool blocked;		/* the socket is full, or the turn is over */
+	uint32_t blocked_polls;
+	bool requests;		/* whole requests have left since the last look */
 	bool resp_turn;		/* responses and requests alternate */
 	uint32_t msn0, msn1, msn3;
 
@@ -114,6 +117,7 @@ struct iw_rx {
 	bool drop;		/* NAK sent: discard requests until RESYNC */
 	bool rnr_sent;		/* RECV_POSTED is wanted when a receive comes */
 	bool not_ready_sent;	/* likewise when a QP claims the stream */
+	bool go_on;		/* RECV_POSTED slot is full */
 	uint32_t expected;	/* number of the request being received */
 	uint32_t msn0, msn1;
 	uint32_t msg_off;	/* bytes of the current Send */
@@ -156,7 +160,8 @@ struct stream {
 	/* user */
 	const struct stream_user *ops;
 	void *user;	     /* NULL after stream_release() */
-	struct list up;	     /* struct ctl_msg for the user */
+	struct list up;	     /* struct ctl_msg for the user, up_count of them */
+	unsigned up_count;
 	bool up_closed, up_closed_told, up_released, user_gone;
 	struct loop_work up_work;
 
@@ -255,6 +260,8 @@ void resp_fail(struct stream *s, enum nak_code code, enum ibv_wc_status st, int 
 	       const char *why) REQUIRES(s->lock);
 /* The QP goes away: answers still owed will never come. */
 void resp_lost(struct stream *s) REQUIRES(s->lock);
+/* The memory of the oldest response is gone: it and what follows are refused. */
+void resp_unreadable(struct stream *s) REQUIRES(s->lock);
 void resp_resync(struct stream *s, const struct rdmap_hdr *h) REQUIRES(s->lock);
 
 /* sge.c: maps [off, off+len) of a scatter/gather list to memory. Returns the

@@ -5,36 +5,45 @@
 #include "dev/qpn.h"
 #include "iwarp/rendezvous.h"
 
+/* With a reference: another thread may reset the QP meanwhile. */
 static struct stream *stream_of(struct dev_qp *qp)
 {
-	return __atomic_load_n(&qp->tr_conn, __ATOMIC_ACQUIRE);
+	struct stream *s;
+
+	lock_get(&qp->lock);
+	s = qp->tr_conn;
+	if (s)
+		stream_get(s);
+	lock_put(&qp->lock);
+	return s;
 }
 
 static void kick(struct dev_qp *qp)
 {
 	struct stream *s = stream_of(qp);
 
-	if (s)
-		stream_kick(s);
-	else
+	if (!s) {
 		park_kick(qp);
+		return;
+	}
+	stream_kick(s);
+	stream_put(s);
 }
 
 static void recv_posted(struct dev_qp *qp)
 {
-	struct rdmap_hdr h = { .op = RDMAP_CTL, .last = true };
 	struct stream *s = stream_of(qp);
 
 	if (!s)
 		return;
-	h.ctl.type = CTL_RECV_POSTED;
 	stream_lock(s);
 	if (s->rx.rnr_sent && s->state == STREAM_OPEN) {
 		s->rx.rnr_sent = false;
-		tx_ctl(s, &h);
+		s->rx.go_on = true;
 		tx_run(s);
 	}
 	stream_unlock(s);
+	stream_put(s);
 }
 
 static void stop(struct dev_qp *qp)
@@ -46,6 +55,7 @@ static void stop(struct dev_qp *qp)
 	stream_lock(s);
 	stream_stop(s);
 	stream_unlock(s);
+	stream_put(s);
 }
 
 static int listen_for(struct dev_qp *qp)

@@ -166,6 +166,16 @@ void park_out_done_locked(struct rdv_out *out)
 				w->out = NULL;
 }
 
+static void fail_oldest(struct dev_qp *qp, enum ibv_wc_status status, const char *why)
+{
+	uint32_t idx;
+
+	lock_get(&qp->lock);
+	idx = qp->sq.done;
+	lock_put(&qp->lock);
+	qp_fail_send(qp, idx, status, why);
+}
+
 /* Nobody answered within the QP's retries. */
 static void wanted_timeout(struct loop_timer *t)
 {
@@ -173,8 +183,8 @@ static void wanted_timeout(struct loop_timer *t)
 
 	park_lock();
 	if (w->qp)
-		qp_fail_send(w->qp, w->qp->sq.done, IBV_WC_RETRY_EXC_ERR,
-			     "no connection to the peer's QP could be made");
+		fail_oldest(w->qp, IBV_WC_RETRY_EXC_ERR,
+			    "no connection to the peer's QP could be made");
 	wanted_put(w);
 	park_unlock();
 }
@@ -183,7 +193,13 @@ void park_kick(struct dev_qp *qp)
 {
 	struct wanted *w;
 	uint64_t budget;
+	bool work;
 
+	lock_get(&qp->lock);
+	work = qp->sq.next != qp->sq.tail;
+	lock_put(&qp->lock);
+	if (!work)
+		return; /* the QP has just entered RTS */
 	park_lock();
 	w = wanted_of(qp);
 	if (w && !w->has_work) {
@@ -250,8 +266,13 @@ static int wait_for_stream(struct dev_qp *qp, const struct stream_key *key)
 	w->timer.fire = wanted_timeout;
 	list_add_tail(&park.wanted[bucket(key->remote_qpn)], &w->link);
 	if (!qp->made_by_cm && !expected_find(&key->remote_gid, key->remote_qpn) &&
-	    we_connect(qp, key))
+	    we_connect(qp, key)) {
 		w->out = rdv_connect(qp, key);
+		if (!w->out) {
+			wanted_end(w);
+			return -ENOMEM;
+		}
+	}
 	return 0;
 }
 
@@ -269,8 +290,9 @@ int park_attach(struct dev_qp *qp)
 	park_lock();
 	s = parked_find(&key);
 	if (s) {
-		list_del(&s->park);
 		ret = stream_attach(s, qp);
+		if (!ret)
+			list_del(&s->park);
 	} else {
 		ret = wait_for_stream(qp, &key);
 		if (!ret && park_waits_locked(&key))
@@ -311,8 +333,8 @@ void park_stream(struct stream *s)
 
 		wanted_end(w);
 		if (stream_attach(s, qp))
-			qp_fail_send(qp, qp->sq.done, IBV_WC_LOC_QP_OP_ERR,
-				     "no descriptor for polling the connection");
+			fail_oldest(qp, IBV_WC_LOC_QP_OP_ERR,
+				    "no descriptor for polling the connection");
 	} else {
 		list_add_tail(&park.streams[bucket(s->p.remote_qpn)], &s->park);
 	}

@@ -27,6 +27,7 @@ enum {
 	HELLO_MS = 5000,
 	PARKED_MS = 10000,
 	PARKED_MAX = 64,
+	SILENT_MAX = 256, /* visitors without a complete HELLO */
 	RETRY_MIN_MS = 10,
 	RETRY_MAX_MS = 200,
 };
@@ -60,7 +61,7 @@ struct rdv_in {
 };
 
 static struct list visitors = LIST_INIT(visitors);
-static unsigned parked;
+static unsigned parked, silent;
 
 static void tune(int fd)
 {
@@ -321,6 +322,8 @@ static void in_end(struct rdv_in *in)
 	list_del(&in->link);
 	if (in->complete)
 		parked--;
+	else
+		silent--;
 	if (loop_timer_stop(&in->timer))
 		in->refs--;
 	loop_fd_del(&in->lf, in_forgotten);
@@ -350,15 +353,28 @@ static void in_timeout(struct loop_timer *t)
 	park_unlock();
 }
 
+/* Nothing comes after a HELLO before its answer, not even the end. */
+static bool in_waits(const struct rdv_in *in)
+{
+	char c;
+
+	return recv(in->lf.fd, &c, 1, MSG_PEEK | MSG_DONTWAIT) < 0 &&
+	       (errno == EAGAIN || errno == EINTR);
+}
+
 struct rdv_in *rdv_find(const struct stream_key *k)
 {
-	struct rdv_in *in;
+	struct rdv_in *in, *tmp;
 
-	list_for_each(in, &visitors, link) {
+	list_for_each_safe(in, tmp, &visitors, link) {
 		if (!in->complete || in->key.local_qpn != k->local_qpn ||
 		    in->key.remote_qpn != k->remote_qpn ||
 		    memcmp(&in->key.remote_gid, &k->remote_gid, sizeof(k->remote_gid)))
 			continue;
+		if (!in_waits(in)) {
+			in_end(in);
+			continue;
+		}
 		in->refs++;
 		return in;
 	}
@@ -400,8 +416,11 @@ static int in_complete(struct rdv_in *in, const struct mpa_frame *f)
 	in->key.remote_qpn = in->hello.src_qpn;
 	memcpy(in->key.remote_gid.raw, in->hello.src_gid, 16);
 	in->complete = true;
+	silent--;
 	if (++parked > PARKED_MAX)
 		return -EBUSY;
+	if (!in_waits(in))
+		return -ECONNABORTED;
 	loop_fd_mod(&in->lf, 0);
 	loop_timer_set(&in->timer, loop_now() + PARKED_MS * MSEC);
 	return park_waits_locked(&in->key);
@@ -443,13 +462,14 @@ void rendezvous_incoming(int fd)
 	in->timer.fire = in_timeout;
 	in->refs = 2;
 	park_lock();
-	if (loop_fd_add(&in->lf)) {
+	if (silent == SILENT_MAX || loop_fd_add(&in->lf)) {
 		park_unlock();
 		fdset_close(fd);
 		free(in);
 		return;
 	}
 	list_add_tail(&visitors, &in->link);
+	silent++;
 	loop_timer_set(&in->timer, loop_now() + HELLO_MS * MSEC);
 	park_unlock();
 }

@@ -66,9 +66,15 @@ static uint64_t silence_budget(const struct dev_qp *qp)
 	return b < 2 * SEC ? 2 * SEC : b;
 }
 
-static bool outstanding(const struct stream *s)
+/* Requests that are out and not answered. */
+static bool outstanding(struct stream *s)
 {
-	return s->qp && (s->tx.acked != s->qp->sq.next || s->tx.rd_out);
+	bool out;
+
+	lock_get(&s->qp->lock);
+	out = s->tx.acked != s->qp->sq.next || s->tx.rd_out;
+	lock_put(&s->qp->lock);
+	return out;
 }
 
 void req_sent(struct stream *s)
@@ -234,6 +240,14 @@ static void nak_error(struct stream *s, uint32_t idx, enum nak_code code)
 	}
 }
 
+/* A NAK leaves after all responses to what was before it. */
+static bool unanswered_before(struct stream *s, uint32_t idx)
+{
+	uint32_t read;
+
+	return req_oldest_read(s, &read) && (int32_t)(read - idx) < 0;
+}
+
 void req_nak(struct stream *s, const struct rdmap_hdr *h)
 {
 	struct dev_qp *qp = s->qp;
@@ -249,7 +263,8 @@ void req_nak(struct stream *s, const struct rdmap_hdr *h)
 		idx = h->ctl.code == NAK_NOT_READY ? s->tx.acked : idx_of(s, h->ctl.number);
 		/* The request may be half sent: index next is fine then. */
 		bad = (int32_t)(idx - qp->sq.next) > 0 ||
-		      ((int32_t)(idx - s->tx.acked) < 0 && h->ctl.code != NAK_NO_QP);
+		      (h->ctl.code != NAK_NO_QP &&
+		       ((int32_t)(idx - s->tx.acked) < 0 || unanswered_before(s, idx)));
 		if (!bad && (int32_t)(idx - s->tx.acked) > 0)
 			acked_before(s, idx);
 	}
@@ -296,8 +311,8 @@ void req_hold_over(struct stream *s)
 		break;
 	case HOLD_FAIL:
 		/* In order: only when everything before it was answered. */
-		if (s->tx.acked == s->qp->sq.next && !s->tx.rd_out)
-			req_fail(s, s->qp->sq.next, s->tx.fail_status,
+		if (!outstanding(s))
+			req_fail(s, s->tx.acked, s->tx.fail_status,
 				 "no local access to the memory of a posted send");
 		break;
 	default:
@@ -333,8 +348,11 @@ static struct wqe *answered(struct stream *s, uint32_t *idx)
 	lock_get(&s->qp->lock);
 	if (answers_count(s))
 		w = req_oldest_read(s, idx);
-	if (w && (int32_t)(*idx - s->tx.acked) > 0)
+	if (w && (int32_t)(*idx - s->tx.acked) > 0) {
 		acked_before(s, *idx);
+		if (!answers_count(s)) /* the CQ overran: w was flushed */
+			w = NULL;
+	}
 	lock_put(&s->qp->lock);
 	return w;
 }
@@ -452,7 +470,7 @@ void req_timer(struct stream *s, uint64_t now)
 		return;
 	}
 	budget = silence_budget(s->qp);
-	if (!outstanding(s) || budget == UINT64_MAX)
+	if ((!outstanding(s) && !s->tx.off) || budget == UINT64_MAX)
 		return;
 	if (s->tx.acked == s->tx.timer_acked && host_is_silent(s, budget)) {
 		char why[100];

@@ -42,17 +42,33 @@ void resp_fail(struct stream *s, enum nak_code code, enum ibv_wc_status st, int 
 	qp_fail_recv(s->qp, st, ev, why);
 }
 
+/* Gives up what is still to be answered; the number of the first of it. */
+static uint32_t responses_drop(struct iw_rx *rx)
+{
+	uint32_t number = rx->resp[rx->resp_head % RESPONSES].number;
+
+	rx->resp_head = rx->resp_tail;
+	return number;
+}
+
 void resp_lost(struct stream *s)
 {
-	struct iw_rx *rx = &s->rx;
-	uint32_t number = rx->expected;
+	uint32_t number;
 
-	if (rx->resp_head == rx->resp_tail)
+	if (s->rx.resp_head == s->rx.resp_tail)
 		return;
-	rx->expected = rx->resp[rx->resp_head % RESPONSES].number;
-	rx->resp_head = rx->resp_tail;
+	number = responses_drop(&s->rx);
 	resp_nak(s, NAK_NO_QP);
-	rx->expected = number;
+	s->rx.nak_number = number;
+}
+
+void resp_unreadable(struct stream *s)
+{
+	uint32_t number = responses_drop(&s->rx);
+
+	resp_fail(s, NAK_REM_ACCESS, IBV_WC_SUCCESS, IBV_EVENT_QP_ACCESS_ERR,
+		  "memory of a read was deregistered before it was answered");
+	s->rx.nak_number = number;
 }
 
 void resp_resync(struct stream *s, const struct rdmap_hdr *h)
@@ -64,7 +80,7 @@ void resp_resync(struct stream *s, const struct rdmap_hdr *h)
 		stream_broken(s, -EPROTO, "RESYNC for a request that is not expected");
 		return;
 	}
-	rx->drop = rx->rnr_sent = rx->not_ready_sent = false;
+	rx->drop = rx->nak = rx->rnr_sent = rx->not_ready_sent = false;
 	rx->msn0 = h->ctl.msn0;
 	rx->msn1 = h->ctl.msn1;
 }
@@ -363,17 +379,35 @@ static void end_write(struct stream *s)
 	recv_done(s->qp, &wc, se);
 }
 
+/* Payload that was to be placed when its frame began, and is not: the QP went away
+ * or failed meanwhile, and nothing else may follow that would be refused. */
+static bool cut_off(const struct stream *s)
+{
+	switch (s->rx.h.op) {
+	case RDMAP_READ_REQ:
+	case RDMAP_ATOMIC_REQ:
+	case RDMAP_IMM:
+	case RDMAP_IMM_SE:
+		return !s->qp;
+	default:
+		return !s->qp || s->rx.place == PLACE_SCRATCH;
+	}
+}
+
 void resp_end(struct stream *s)
 {
 	struct iw_rx *rx = &s->rx;
 
-	if (rx->drop || !s->qp)
+	if (rx->drop)
 		return;
+	if (cut_off(s)) {
+		resp_nak(s, NAK_NO_QP);
+		return;
+	}
 	rx->ack_bytes += rx->h.payload;
 	switch (rx->h.op) {
 	case RDMAP_WRITE:
-		if (rx->place == PLACE_WRITE)
-			end_write(s);
+		end_write(s);
 		break;
 	case RDMAP_READ_REQ:
 	case RDMAP_ATOMIC_REQ:
@@ -383,7 +417,6 @@ void resp_end(struct stream *s)
 	case RDMAP_IMM_SE:
 		break;
 	default:
-		if (rx->place == PLACE_RECV)
-			end_send(s);
+		end_send(s);
 	}
 }

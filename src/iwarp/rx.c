@@ -313,7 +313,9 @@ static ssize_t rx_recv(struct stream *s, struct iovec *iov, int n)
 	ssize_t ret;
 
 	do {
-		ret = recvmsg(s->fd, &msg, MSG_DONTWAIT);
+		/* One buffer is the common case and the cheaper call. */
+		ret = n == 1 ? recv(s->fd, iov->iov_base, iov->iov_len, MSG_DONTWAIT) :
+			       recvmsg(s->fd, &msg, MSG_DONTWAIT);
 	} while (ret < 0 && errno == EINTR);
 	return ret < 0 ? -errno : ret;
 }
@@ -384,6 +386,22 @@ static ssize_t rx_once(struct stream *s, uint8_t *buf, bool *more)
 	return ret ? ret : got;
 }
 
+/* A completion that did not fit its CQ has flushed the QP: its work requests are
+ * the application's again. */
+static void rx_flushed(struct stream *s)
+{
+	struct dev_qp *qp = s->qp;
+	bool gone;
+
+	if (!s->tx.part || !qp)
+		return;
+	lock_get(&qp->lock);
+	gone = !qp_may_receive_locked(qp);
+	lock_put(&qp->lock);
+	if (gone)
+		tx_own_part(s);
+}
+
 bool rx_run(struct stream *s)
 {
 	size_t moved = 0;
@@ -409,5 +427,6 @@ bool rx_run(struct stream *s)
 		}
 	}
 	staging_put(buf);
+	rx_flushed(s);
 	return moved > 0;
 }

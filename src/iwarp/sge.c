@@ -34,6 +34,10 @@ int sge_map(struct dev_pd *pd, const struct ibv_sge *sge, unsigned n, uint32_t o
 		len -= part;
 		off = 0;
 	}
+	if (len) {
+		sge_unmap(refs, (int)k);
+		return -ERANGE;
+	}
 	return (int)k;
 }
 

@@ -13,10 +13,12 @@
 static ssize_t push(struct stream *s, struct iovec *iov, unsigned n)
 {
 	struct msghdr msg = { .msg_iov = iov, .msg_iovlen = n };
+	const int flags = MSG_DONTWAIT | MSG_NOSIGNAL;
 	ssize_t ret;
 
 	do {
-		ret = sendmsg(s->out, &msg, MSG_DONTWAIT | MSG_NOSIGNAL);
+		ret = n == 1 ? send(s->out, iov->iov_base, iov->iov_len, flags) :
+			       sendmsg(s->out, &msg, flags);
 	} while (ret < 0 && errno == EINTR);
 	if (ret >= 0)
 		return ret;
@@ -154,9 +156,7 @@ static void build_failed(struct stream *s, int fail)
 {
 	lock_assert_held(&s->lock);
 	if (fail < 0) {
-		s->rx.resp_head = s->rx.resp_tail;
-		resp_fail(s, NAK_REM_ACCESS, IBV_WC_SUCCESS, IBV_EVENT_QP_ACCESS_ERR,
-			  "memory of a read was deregistered before it was answered");
+		resp_unreadable(s);
 		return;
 	}
 	s->tx.hold = HOLD_FAIL;
@@ -193,12 +193,12 @@ NO_TSA static ssize_t batch_send(struct stream *s, bool *more)
 			return err;
 	}
 	*more = b.nframes && ret >= 0;
-	if (ret >= 0 && b.fail && (size_t)ret == b.bytes) {
-		build_failed(s, b.fail);
-		*more = false;
-	}
 	if (*more && (size_t)ret < b.bytes)
 		s->tx.blocked = true;
+	if (ret >= 0 && b.fail && (size_t)ret == b.bytes) {
+		build_failed(s, b.fail);
+		*more = true; /* a NAK, or responses behind the request that failed */
+	}
 	return ret;
 }
 
@@ -206,7 +206,6 @@ void tx_run(struct stream *s)
 {
 	size_t moved = 0;
 	bool more = true;
-	uint32_t before = s->qp ? s->qp->sq.next : 0;
 
 	lock_assert_held(&s->lock);
 	if (s->shut)
@@ -223,6 +222,7 @@ void tx_run(struct stream *s)
 
 		if (moved >= IW_TURN) {
 			s->tx.blocked = true;
+			s->tx.blocked_polls = UINT32_MAX; /* there is room: next time */
 			break;
 		}
 		if (s->tx.first) {
@@ -240,8 +240,9 @@ void tx_run(struct stream *s)
 		}
 		moved += (size_t)n;
 	}
-	if (s->qp && s->qp->sq.next != before)
+	if (s->qp && (s->tx.requests || s->tx.off))
 		req_sent(s);
+	s->tx.requests = false;
 	stream_want_output(s, s->tx.blocked);
 }
 
@@ -260,7 +261,8 @@ void tx_ctl(struct stream *s, const struct rdmap_hdr *h)
 
 bool tx_idle(const struct stream *s)
 {
-	return !s->tx.first && !s->tx.part && list_empty(&s->tx.ctl);
+	return !s->tx.first && !s->tx.part && list_empty(&s->tx.ctl) && !s->rx.nak &&
+	       !(s->rx.ack_owed && s->rx.ack_now);
 }
 
 void tx_fini(struct stream *s)

@@ -473,12 +473,14 @@ static void *race_getter(void *arg)
 	for (;;) {
 		if (rdma_get_cm_event(ch, &ev))
 			FAIL("rdma_get_cm_event: %s", strerror(errno));
-		EQ(ev->event, CONF_EVENT_USER);
 		n = event_arg(ev);
-		OK(rdma_ack_cm_event(ev));
+		if ((int)ev->event != CONF_EVENT_USER || (n >= race.total && n != RACE_STOP))
+			FAIL("unexpected %s, argument %llu", conf_event_name(ev->event),
+			     (unsigned long long)n);
+		if (rdma_ack_cm_event(ev))
+			FAIL("rdma_ack_cm_event: %s", strerror(errno));
 		if (n == RACE_STOP)
 			return NULL;
-		CHECK(n < race.total);
 		if (atomic_fetch_add(&race.seen[n], 1))
 			FAIL("event %llu came twice", (unsigned long long)n);
 		atomic_fetch_add(&race.fetched, 1);
@@ -497,24 +499,33 @@ static void *race_migrator(void *arg)
 				FAIL("rdma_migrate_id: %s", strerror(errno));
 			pthread_mutex_unlock(&race.lock[i]);
 			atomic_fetch_add(&race.migrations, 1);
+			sched_yield();
 		}
 	}
 	return NULL;
 }
 
-static void race_write(unsigned i, uint64_t arg)
+/* Writes events first..last-1 to one id. */
+static void race_write(unsigned i, uint64_t first, uint64_t last)
 {
 	pthread_mutex_lock(&race.lock[i]);
-	if (race.write_event(race.id[i], CONF_EVENT_USER, 0, arg))
-		FAIL("rdma_write_cm_event: %s", strerror(errno));
+	for (; first < last; first++)
+		if (race.write_event(race.id[i], CONF_EVENT_USER, 0, first))
+			FAIL("rdma_write_cm_event: %s", strerror(errno));
 	pthread_mutex_unlock(&race.lock[i]);
 }
 
+/* In bursts: the migrators hold the locks most of the time. */
 static void race_produce(void)
 {
-	for (unsigned n = 0; n < race.total; n++) {
-		race_write(n % RACE_IDS, n);
-		while (n - race.fetched > 20000 && n > race.fetched)
+	unsigned n = 0, last;
+
+	for (unsigned i = 0; n < race.total; i++, n = last) {
+		last = n + 1 + i % 64;
+		if (last > race.total)
+			last = race.total;
+		race_write(i % RACE_IDS, n, last);
+		while (n > race.fetched + 2000)
 			sched_yield();
 	}
 }
@@ -528,8 +539,8 @@ static void race_finish(pthread_t *getter, pthread_t *migrator)
 		conf_join(migrator[i]);
 	for (int c = 0; c < 2; c++) {
 		OK(rdma_migrate_id(race.id[c], race.ch[c]));
-		race_write(c, RACE_STOP);
-		race_write(c, RACE_STOP);
+		race_write(c, RACE_STOP, RACE_STOP + 1ull);
+		race_write(c, RACE_STOP, RACE_STOP + 1ull);
 	}
 	for (int i = 0; i < 4; i++)
 		conf_join(getter[i]);

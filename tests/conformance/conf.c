@@ -14,7 +14,10 @@
 
 /* Written by the child, read by the parent when the child is gone. */
 static struct shared {
-	char where[256];
+	/* The last place; pointers into the program, the same in both. */
+	const char *volatile file;
+	const char *volatile what;
+	volatile int line;
 	char message[1024];
 	atomic_int told;
 	bool skipped;
@@ -28,17 +31,23 @@ static void tell(const char *fmt, va_list ap)
 		vsnprintf(shared->message, sizeof(shared->message), fmt, ap);
 }
 
+static const char *base(const char *file)
+{
+	const char *slash = strrchr(file, '/');
+
+	return slash ? slash + 1 : file;
+}
+
+/* In every check, so it must cost nothing. what lives as long as the program. */
 void conf_at(const char *file, int line, const char *what)
 {
-	const char *base = strrchr(file, '/');
-
-	snprintf(shared->where, sizeof(shared->where), "%s:%d: %s",
-		 base ? base + 1 : file, line, what);
+	shared->file = file;
+	shared->line = line;
+	shared->what = what;
 }
 
 void conf_fail(const char *file, int line, const char *fmt, ...)
 {
-	const char *base = strrchr(file, '/');
 	char text[800];
 	va_list ap;
 
@@ -47,7 +56,7 @@ void conf_fail(const char *file, int line, const char *fmt, ...)
 	va_end(ap);
 	if (!atomic_exchange(&shared->told, 1))
 		snprintf(shared->message, sizeof(shared->message), "%s:%d: %s",
-			 base ? base + 1 : file, line, text);
+			 base(file), line, text);
 	if (!in_child)
 		fprintf(stderr, "%s\n", shared->message);
 	_exit(1);
@@ -129,17 +138,18 @@ static void result(bool good, const char *name, const char *mark, const char *wh
 
 static void report(const char *name, int status, bool late)
 {
-	char why[sizeof(shared->message) + 64] = "";
+	char why[sizeof(shared->message) + 64] = "", where[512];
 
+	snprintf(where, sizeof(where), "%s:%d: %s", shared->file ? base(shared->file) : "",
+		 shared->line, shared->what ? shared->what : "the start");
 	if (late)
-		snprintf(why, sizeof(why), "deadline passed at %s", shared->where);
+		snprintf(why, sizeof(why), "deadline passed at %s", where);
 	else if (WIFSIGNALED(status))
 		snprintf(why, sizeof(why), "signal %d (%s) after %s", WTERMSIG(status),
-			 strsignal(WTERMSIG(status)), shared->where);
+			 strsignal(WTERMSIG(status)), where);
 	else if (!shared->skipped && WEXITSTATUS(status))
 		snprintf(why, sizeof(why), "%s (exit status %d)",
-			 shared->message[0] ? shared->message : shared->where,
-			 WEXITSTATUS(status));
+			 shared->message[0] ? shared->message : where, WEXITSTATUS(status));
 	if (why[0])
 		result(false, name, " # ", why);
 	else if (shared->skipped)
@@ -397,10 +407,8 @@ struct rdma_cm_event *conf_get_(const char *file, int line,
 				int type, int status)
 {
 	struct rdma_cm_event *ev;
-	char what[80];
 
-	snprintf(what, sizeof(what), "waiting for %s", conf_event_name(type));
-	conf_at(file, line, what);
+	conf_at(file, line, conf_event_name(type));
 	ev = conf_next(ch, conf_ms(CONF_WAIT));
 	if (!ev)
 		conf_fail(file, line, "no %s within %d ms", conf_event_name(type),

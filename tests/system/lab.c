@@ -65,6 +65,12 @@ void peer_hear(struct peer *p, char c)
 		FAIL("the other process says '%c', wanted '%c'", got, c);
 }
 
+void peer_await(struct peer *p, char c)
+{
+	while (hear(p) != c)
+		;
+}
+
 uint32_t peer_hear_u32(struct peer *p)
 {
 	uint32_t v = 0;

@@ -20,6 +20,8 @@ void peer_say(struct peer *p, char c);
 void peer_say_u32(struct peer *p, uint32_t v);
 /* Waits; another byte, or the other side's end, fails the case. */
 void peer_hear(struct peer *p, char c);
+/* The same, passing over what was said before it. */
+void peer_await(struct peer *p, char c);
 uint32_t peer_hear_u32(struct peer *p);
 /* The peer must end with status 0. */
 void peer_end(struct peer *p);

@@ -62,7 +62,7 @@ static void finish(struct peer *p, unsigned n)
 		conf_wc_ok(e.id->recv_cq, i);
 	OK(rdma_disconnect(e.id));
 	conf_expect(e.ch, e.id, RDMA_CM_EVENT_DISCONNECTED);
-	peer_hear(p, 'd');
+	peer_await(p, 'd');
 	peer_end(p);
 	end_free(&e);
 }
@@ -89,7 +89,7 @@ static void while_accepting(void)
 	struct peer p = peer_start(server, (void *)8);
 
 	end_connect(&e, peer_hear_u32(&p));
-	peer_hear(&p, 'r'); /* somewhere around rdma_accept */
+	peer_await(&p, 'r'); /* somewhere around rdma_accept */
 	pause_around(&p, NULL);
 	end_established(&e);
 	finish(&p, 8);
@@ -113,7 +113,7 @@ static void when_established(void)
 
 	end_connect(&e, peer_hear_u32(&p));
 	end_established(&e);
-	peer_hear(&p, 'e');
+	peer_await(&p, 'e');
 	pause_around(&p, post_eight);
 	for (int i = 0; i < 8; i++)
 		conf_wc_ok(e.id->send_cq, 1000);
@@ -121,7 +121,7 @@ static void when_established(void)
 		conf_wc_ok(e.id->recv_cq, i);
 	OK(rdma_disconnect(e.id));
 	conf_expect(e.ch, e.id, RDMA_CM_EVENT_DISCONNECTED);
-	peer_hear(&p, 'd');
+	peer_await(&p, 'd');
 	peer_end(&p);
 	end_free(&e);
 }
@@ -138,10 +138,10 @@ static void when_disconnecting(void)
 
 	end_connect(&e, peer_hear_u32(&p));
 	end_established(&e);
-	peer_hear(&p, 'e');
+	peer_await(&p, 'e');
 	pause_around(&p, do_disconnect);
 	conf_expect(e.ch, e.id, RDMA_CM_EVENT_DISCONNECTED);
-	peer_hear(&p, 'd');
+	peer_await(&p, 'd');
 	peer_end(&p);
 	end_free(&e);
 }

@@ -25,17 +25,18 @@ decode() { # FILTER FIELD...
 	for f in "$@"; do
 		fields+=(-e "$f")
 	done
-	tshark -n -r "$capture" --disable-heuristic rpcrdma_iwarp \
+	# Two passes: the first frame of a message that took several knows it in the second.
+	tshark -n -2 -r "$capture" --disable-heuristic rpcrdma_iwarp \
 		-o tcp.try_heuristic_first:TRUE -Y "$filter" -T fields "${fields[@]}" \
 		2>> "$logs/tshark.err"
 }
 
 start_capture() {
 	local tries=0
-	rm -f "$capture"
+	rm -f "$capture" "$logs/dumpcap.err"
 	ip netns exec $client_ns dumpcap -q -i veth0 -w "$capture" 2> "$logs/dumpcap.err" &
 	dump_pid=$!
-	until grep -q '^File:' "$logs/dumpcap.err"; do
+	until grep -qs "^File:" "$logs/dumpcap.err"; do
 		tries=$((tries + 1))
 		if [ $tries -gt 100 ] || ! kill -0 $dump_pid 2>/dev/null; then
 			why=$(tail -n 1 "$logs/dumpcap.err")
@@ -110,7 +111,8 @@ wire() {
 	none "$what: no warning about iWARP" \
 		"iwarp_mpa && _ws.expert.severity == warn && !($known) && !tcp.analysis.flags"
 	none "$what: all bytes are iWARP" \
-		"tcp.port == $tcp && tcp.len > 0 && !iwarp_mpa && !tcp.reassembled_in"
+		"tcp.port == $tcp && tcp.len > 0 && !iwarp_mpa && !tcp.reassembled_in &&
+		!tcp.analysis.retransmission && !tcp.analysis.spurious_retransmission"
 }
 
 port=7600

@@ -58,7 +58,7 @@ static void attr_init(const struct user_id *u, struct ibv_qp_attr *a, int *mask)
 	if (!exchanged(u))
 		return;
 	a->qp_access_flags = IBV_ACCESS_REMOTE_WRITE;
-	if (u->conn.responder_resources)
+	if (u->conn.reads)
 		a->qp_access_flags |= IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
 }
 

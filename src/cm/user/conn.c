@@ -5,10 +5,11 @@
  *
  * The one timer of an id, by state:
  *	TCP_CONNECTING	the SYN is not answered: UNREACHABLE
- *	AWAIT_REP	5 s without even the key of a reply: held by another
- *			program, REJECTED 8; after the key: UNREACHABLE at the end
- *			of the CM's retries
- *	AWAIT_REQ	5 s for a whole request
+ *	AWAIT_REP	5 s (another host: 15 s) without even the key of a reply:
+ *			held by another program, REJECTED 8; after the key, or
+ *			when the port has an owner of ours on this host:
+ *			UNREACHABLE at the end of the CM's retries
+ *	AWAIT_REQ	10 s for a whole request
  *	REQ_RCVD	first: the application is slow, send the reply's key ahead;
  *			then, while above the backlog: offer it again
  *	REP_SENT	no RTU: UNREACHABLE
@@ -147,14 +148,17 @@ static int read_frame(struct user_id *u, struct mpa_frame *f)
 
 static enum after linger(struct user_id *u)
 {
-	char scrap[256];
+	char scrap[4096];
 	ssize_t got;
+	int turns = 16; /* a peer that goes on talking must not keep the thread */
 
 	lock_assert_held(&u->lock);
 	do
 		got = recv(u->fd, scrap, sizeof(scrap), MSG_DONTWAIT);
-	while (got > 0 || (got < 0 && errno == EINTR));
-	if (!got || (errno != EAGAIN && errno != EWOULDBLOCK)) {
+	while (--turns && (got > 0 || (got < 0 && errno == EINTR)));
+	if (got > 0)
+		return AFTER_NONE;
+	if (!got || (errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR)) {
 		user_timer_stop(u);
 		user_fd_close(u);
 	}
@@ -268,6 +272,7 @@ static enum after tcp_up(struct user_id *u) REQUIRES(u->lock)
 	uint64_t now = user_now(), left = u->final > now ? (u->final - now) / MSEC : 0;
 	uint64_t reply = conf_get()->cm_reply_ms;
 
+	u->born = now;
 	user_step(u, ST_TCP_UP);
 	user_timer_set(u, reply < left ? reply : left);
 	return await_rep_ready(u);
@@ -529,7 +534,6 @@ void user_child_start(struct user_id *u)
 {
 	enum after after = AFTER_NONE;
 
-	user_get(u);
 	lock_get(&u->lock);
 	if (!u->dead) {
 		socket_options(u, u->fd);
@@ -538,7 +542,6 @@ void user_child_start(struct user_id *u)
 	}
 	lock_put(&u->lock);
 	do_after(u, after);
-	user_put(u);
 }
 
 /* ---- dispatch -------------------------------------------------------------------------- */
@@ -550,23 +553,34 @@ static enum after tcp_connecting_timeout(struct user_id *u)
 	return AFTER_NONE;
 }
 
-static enum after await_rep_timeout(struct user_id *u)
+/* Until when (ns) a peer that has said nothing may still be one of ours that does
+ * not run: stopped, or swapped out. On this host its name tells; on another one
+ * time alone can. */
+static uint64_t silence_ends(struct user_id *u) REQUIRES(u->lock)
 {
 	const struct sockaddr *dst = (struct sockaddr *)&u->dst;
-	uint64_t now = user_now();
+	uint64_t reply = conf_get()->cm_reply_ms * MSEC;
+
+	if (u->key_seen)
+		return u->final;
+	if (conf_get()->ports_identity || cm_dev->gid_of_addr(dst) < 0)
+		return u->born + USER_REPLY_REMOTE * reply;
+	return port_owned(u->ps, dst, sa_port(dst)) ? u->final : u->born + reply;
+}
+
+static enum after await_rep_timeout(struct user_id *u)
+{
+	uint64_t now = user_now(), until = silence_ends(u);
 
 	lock_assert_held(&u->lock);
-	if (now >= u->final) {
+	if (until > u->final)
+		until = u->final;
+	if (now < until)
+		user_timer_set(u, (until - now) / MSEC + 1);
+	else if (now >= u->final || conf_get()->ports_identity)
 		active_unreachable(u, ETIMEDOUT);
-	} else if (!u->key_seen && conf_get()->ports_identity) {
-		active_unreachable(u, ETIMEDOUT);
-	} else if (!u->key_seen && !(cm_dev->gid_of_addr(dst) >= 0 &&
-				     port_owned(u->ps, dst, sa_port(dst)))) {
+	else
 		active_foreign(u, "it does not answer");
-	} else {
-		/* An owner of ours on this host that does not run: stopped. */
-		user_timer_set(u, (u->final - now) / MSEC + 1);
-	}
 	return AFTER_NONE;
 }
 
@@ -659,6 +673,20 @@ static void conn_ready(struct loop_fd *lf, uint32_t revents)
 	do_after(u, after);
 }
 
+/* When this process itself did not run for a while (stopped, suspended), an answer
+ * may have come in time that the loop has not reached yet: it counts. */
+static enum after timed_out(struct user_id *u) REQUIRES(u->lock)
+{
+	enum user_state was = u->state;
+	enum after after = AFTER_NONE;
+
+	if (u->fd >= 0 && rows[was].ready)
+		after = rows[was].ready(u);
+	if (u->state == was && user_now() >= u->deadline && rows[was].timeout)
+		after = rows[was].timeout(u);
+	return after;
+}
+
 void user_timer_fire(struct loop_timer *t)
 {
 	struct user_id *u = container_of(t, struct user_id, timer);
@@ -669,8 +697,8 @@ void user_timer_fire(struct loop_timer *t)
 		; /* stopped or moved while it was about to fire */
 	else if (u->lingering)
 		user_fd_close(u);
-	else if (rows[u->state].timeout)
-		after = rows[u->state].timeout(u);
+	else
+		after = timed_out(u);
 	lock_put(&u->lock);
 	do_after(u, after);
 	user_put(u);

@@ -79,6 +79,7 @@ int user_req_build(struct user_id *u, const struct cm_conn_param *p)
 	memcpy(r.src_addr, c->local_gid.raw, 16);
 	c->local_qpn = r.qpn;
 	c->responder_resources = p->responder_resources;
+	c->reads = c->responder_resources != 0;
 	c->initiator_depth = p->initiator_depth;
 	c->retry = r.retry;
 	c->rnr_retry = r.rnr_retry;
@@ -118,6 +119,7 @@ static enum user_answer plain_rep(struct user_id *u, const struct mpa_frame *f,
 	}
 	*priv_len = (uint8_t)(len > CM_PRIV_REP ? CM_PRIV_REP : len);
 	c->responder_resources = depth8(ord);
+	c->reads = c->responder_resources != 0;
 	c->initiator_depth = depth8(ird);
 	c->crc |= (f->flags & MPA_F_CRC) != 0;
 	return USER_ANSWER_REP;
@@ -129,6 +131,7 @@ static enum user_answer take_rep(struct user_id *u, const struct mpa_cm_rep *r)
 
 	/* The acceptor's view, turned: its ORD is served here, its IRD bounds us. */
 	c->responder_resources = depth8(r->ord);
+	c->reads = c->responder_resources != 0;
 	c->initiator_depth = depth8(r->ird);
 	c->rnr_retry = r->rnr_retry;
 	c->remote_qpn = r->qpn;
@@ -185,6 +188,7 @@ static int plain_req_parse(struct user_id *u, const struct mpa_frame *f)
 	if (!mpa_depths(f, &ird, &ord))
 		skip = 4;
 	c->responder_resources = depth8(ord);
+	c->reads = c->responder_resources != 0;
 	c->initiator_depth = depth8(ird);
 	c->retry = c->rnr_retry = 7;
 	c->mtu = (uint8_t)cm_dev->active_mtu();
@@ -246,6 +250,7 @@ static void take_req(struct user_id *u, const struct mpa_cm_req *r)
 	c->remote_qpn = r->qpn;
 	c->remote_psn = r->psn;
 	c->responder_resources = depth8(r->ord);
+	c->reads = c->responder_resources != 0;
 	c->initiator_depth = depth8(r->ird);
 	c->retry = r->retry;
 	c->rnr_retry = r->rnr_retry;

@@ -153,25 +153,41 @@ static void half_leave(struct user_id *lis, struct user_id *child) REQUIRES(lis-
 		resume_locked(lis);
 }
 
-/* The next connection as a child on the half-open list; NULL: enough for now.
- * *victim: a half-open child that had to go. */
+/* Makes room for one more half-open child: *victim has to go for it. False: all
+ * are too young for that. */
+static bool make_room(struct user_id *lis, struct user_id **victim) REQUIRES(lis->lock)
+{
+	struct user_listener *l = lis->lis;
+	struct user_id *oldest;
+
+	*victim = NULL;
+	if (l->half_count < USER_HALF_OPEN_MAX)
+		return true;
+	oldest = list_entry(l->half.next, struct user_id, child_link);
+	if (user_now() - oldest->born < HALF_OPEN_AGE * MSEC)
+		return false;
+	*victim = oldest;
+	return true;
+}
+
+/* The next connection as a child on the half-open list, with a reference for the
+ * caller; NULL: enough for now. *victim: a half-open child that had to go. */
 static struct user_id *accept_one(struct user_id *lis, struct user_id **victim)
 	REQUIRES(lis->lock)
 {
 	struct user_listener *l = lis->lis;
-	struct user_id *child;
+	struct user_id *child, *oldest;
 	bool refused;
 	int fd;
 
 	*victim = NULL;
-	if (l->half_count >= USER_HALF_OPEN_MAX) {
-		child = list_entry(l->half.next, struct user_id, child_link);
-		if (user_now() - child->born < HALF_OPEN_AGE * MSEC) {
-			pause_locked(lis, true);
-			return NULL;
-		}
-		half_leave(lis, child);
-		*victim = child;
+	if (l->waiting_count >= USER_WAITING_MAX) {
+		pause_locked(lis, false);
+		return NULL;
+	}
+	if (!make_room(lis, &oldest)) {
+		pause_locked(lis, true);
+		return NULL;
 	}
 	fd = accept_fd(lis, &refused);
 	if (fd < 0) {
@@ -190,8 +206,13 @@ static struct user_id *accept_one(struct user_id *lis, struct user_id **victim)
 	unmap(&child->src);
 	unmap(&child->dst);
 	sa_set_port((struct sockaddr *)&child->src, lis->port.num);
+	if (oldest)
+		half_leave(lis, oldest);
+	*victim = oldest;
 	list_add_tail(&l->half, &child->child_link);
 	l->half_count++;
+	/* From the unlock on, the listener's end may drop the list's reference. */
+	user_get(child);
 	return child;
 }
 
@@ -215,6 +236,7 @@ static void accept_all(struct user_id *lis)
 		if (!child)
 			return;
 		user_child_start(child);
+		user_put(child);
 	}
 }
 
@@ -252,8 +274,9 @@ static bool deliver(struct user_id *lis, struct user_id *child) REQUIRES(lis->lo
 	lock_put(&child->lock);
 	if (!ev)
 		return false;
+	if (!cm_event_post(ev))
+		return false;
 	lis->lis->undelivered++;
-	cm_event_post(ev);
 	return true;
 }
 
@@ -267,6 +290,7 @@ static void pump(struct user_id *lis, struct list *lost) REQUIRES(lis->lock)
 	while (!list_empty(&l->waiting) && l->undelivered < l->backlog) {
 		child = list_entry(l->waiting.next, struct user_id, child_link);
 		list_del(&child->child_link);
+		l->waiting_count--;
 		if (!deliver(lis, child))
 			list_add_tail(lost, &child->child_link);
 	}
@@ -291,6 +315,7 @@ void user_listener_offer(struct user_id *lis, struct user_id *child)
 			half_leave(lis, child);
 			child->waiting = true;
 			list_add_tail(&lis->lis->waiting, &child->child_link);
+			lis->lis->waiting_count++;
 		}
 		pump(lis, &lost);
 	}
@@ -304,10 +329,12 @@ void user_listener_forget(struct user_id *lis, struct user_id *child)
 
 	lock_get(&lis->lock);
 	mine = lis->state == US_LISTEN && list_linked(&child->child_link);
-	if (mine && child->waiting)
+	if (mine && child->waiting) {
 		list_del(&child->child_link);
-	else if (mine)
+		lis->lis->waiting_count--;
+	} else if (mine) {
 		half_leave(lis, child);
+	}
 	lock_put(&lis->lock);
 	if (mine)
 		user_kill(child);
@@ -455,7 +482,7 @@ void user_listener_stop(struct user_id *u)
 	lock_get(&u->lock);
 	while ((n = list_pop(&l->half)) || (n = list_pop(&l->waiting)))
 		list_add_tail(&lost, n);
-	l->half_count = 0;
+	l->half_count = l->waiting_count = 0;
 	watched = l->watched;
 	l->watched = false;
 	lock_put(&u->lock);

@@ -7,6 +7,9 @@ static int user_init(void)
 {
 	if (!cm_dev)
 		return -ENODEV;
+	if (cm_generation)
+		return log_refuse(ENODEV, "this is a forked child: the device stayed with "
+				  "the parent");
 	return user_hook_init();
 }
 
@@ -26,12 +29,8 @@ static void channel_close(struct cm_channel *ch)
 
 static int id_create(struct cm_id *id)
 {
-	struct user_id *u;
+	struct user_id *u = user_new(id->pub.ps, id->pub.qp_type);
 
-	if (cm_generation)
-		return log_refuse(ENODEV, "an id in a forked child: the device stayed with "
-				  "the parent");
-	u = user_new(id->pub.ps, id->pub.qp_type);
 	if (!u)
 		return -ENOMEM;
 	u->cm = id;
@@ -59,6 +58,7 @@ static int id_migrate(struct cm_id *id, struct cm_channel *to, uint32_t *deliver
 
 static void child_drop(void *be_child)
 {
+	user_listener_taken(be_child); /* its place in the backlog */
 	user_kill(be_child);
 }
 

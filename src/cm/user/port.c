@@ -218,7 +218,7 @@ static int names_scan(enum rdma_port_space ps,
 	int ret = 0, n;
 
 	if (!f)
-		return 0;
+		return errno == EMFILE || errno == ENFILE || errno == ENOMEM ? -errno : 0;
 	prefix[0] = '@';
 	n = 1 + name_prefix(ps, prefix + 1, sizeof(prefix) - 1);
 	while (!ret && getline(&line, &cap, f) > 0) {
@@ -434,14 +434,28 @@ int port_unique(enum rdma_port_space ps, const struct sockaddr *sa, bool afonly,
 {
 	struct port_claim mine;
 	struct conflict_arg a = { .mine = &mine, .port = p->num, .own = p->name };
-	int ret;
+	char plain[PORT_NAME_MAX + 1];
+	int fd, ret;
 
 	claim_of(sa, afonly, false, &mine);
 	ret = names_scan(ps, see_conflict, &a);
-	if (ret)
+	if (ret) {
 		log_info("listening on RDMA port %u is refused: %s has it too", p->num,
 			 a.other);
-	return ret;
+		return ret;
+	}
+	/* The name without the mark of REUSEADDR: nobody may join a listener. */
+	name_make(ps, sa, afonly, p->num, plain);
+	if (!strcmp(plain, p->name))
+		return 0;
+	fd = name_take(plain);
+	if (fd < 0)
+		return log_refuse(-fd, "listening on RDMA port %u: its name is not free: %s",
+				  p->num, strerror(-fd));
+	cm_dev->fd_close(p->name_fd);
+	p->name_fd = fd;
+	memcpy(p->name, plain, sizeof(plain));
+	return 0;
 }
 
 void port_drop_tcp(struct user_port *p)

@@ -133,6 +133,9 @@ static void reuse(void)
 	CHECK_EQ(take(x, true, false, &b), -EADDRINUSE);
 	CHECK_EQ(take(any, true, false, &b), -EADDRNOTAVAIL);
 	CHECK_EQ(port_unique(RDMA_PS_TCP, &x.sa, true, &a), 0);
+	CHECK_EQ(take(x, true, true, &b), -EADDRINUSE); /* a listens */
+	port_drop(&a);
+	REQUIRE_EQ(take(x, true, true, &a), 0);
 	REQUIRE_EQ(take(x, true, true, &b), 0);
 	CHECK_EQ(port_unique(RDMA_PS_TCP, &x.sa, true, &a), -EADDRINUSE);
 	port_drop(&a);

@@ -174,6 +174,18 @@ static int resolve_locked(struct user_id *u, const struct sockaddr *src,
 	return 0;
 }
 
+/* The event comes from the loop. A loop that cannot start (descriptors, threads:
+ * logged there) is an immediate refusal, and the state steps back. */
+static int answer_later(struct user_id *u, enum user_step back) REQUIRES(u->lock)
+{
+	if (cm_dev->loop_post(&u->work)) {
+		user_get(u);
+		return 0;
+	}
+	user_step(u, back);
+	return -ENOMEM;
+}
+
 int user_resolve_addr(struct cm_id *id, const struct sockaddr *src,
 		      const struct sockaddr *dst, int timeout_ms)
 {
@@ -200,8 +212,7 @@ int user_resolve_addr(struct cm_id *id, const struct sockaddr *src,
 		ret = resolve_locked(u, src, dst);
 	if (!ret) {
 		user_step(u, ST_RESOLVE_ADDR);
-		if (cm_dev->loop_post(&u->work))
-			user_get(u);
+		ret = answer_later(u, ST_ADDR_FAIL);
 	}
 	lock_put(&u->lock);
 	return ret;
@@ -220,8 +231,7 @@ int user_resolve_route(struct cm_id *id, int timeout_ms)
 	if (!ret) {
 		if (u->timeout_set)
 			u->life_time = u->timeout ? u->timeout - 1 : USER_LIFE_TIME;
-		if (cm_dev->loop_post(&u->work))
-			user_get(u);
+		ret = answer_later(u, ST_ROUTE_FAIL);
 	} else {
 		log_info("resolve_route is refused: the id is in state %s",
 			 user_state_str(u->state));

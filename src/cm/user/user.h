@@ -27,7 +27,10 @@
 enum {
 	USER_BACKLOG_MAX = 1024, /* as net.rdma_ucm.max_backlog */
 	USER_HALF_OPEN_MAX = 256, /* streams of a listener without a whole request */
-	USER_REQUEST_MS = 5000,	 /* how long such a stream may take */
+	USER_WAITING_MAX = 1024, /* whole requests above the backlog; then TCP's queue */
+	USER_REQUEST_MS = 10000, /* how long such a stream may take: the peer may be
+				  * stopped for a while before its request leaves */
+	USER_REPLY_REMOTE = 3,	 /* x ANYRDMA_CM_REPLY_MS for a silent remote peer */
 	USER_LINGER_MS = 1000,	 /* reading to EOF after a reject */
 	USER_DREQ_MS_MAX = 10000,
 	USER_LIFE_TIME = 16,	 /* packet life time of a RoCE path, 4.096 us * 2^n */
@@ -49,6 +52,7 @@ struct user_conn {
 	uint32_t local_qpn, remote_qpn;
 	uint32_t local_psn, remote_psn; /* 24 bit */
 	uint8_t responder_resources, initiator_depth; /* for this side's QP */
+	bool reads;	   /* the peer may read: by its request or reply, not by accept */
 	uint8_t retry, rnr_retry;
 	uint8_t timeout;   /* of the path, from the request */
 	uint8_t mtu;	   /* enum ibv_mtu, the smaller of both */
@@ -66,10 +70,10 @@ struct user_listener {
 	bool watched;
 	uint32_t backlog;
 	uint32_t undelivered;	/* CONNECT_REQUESTs queued and not fetched */
-	uint32_t half_count;
+	uint32_t half_count, waiting_count;
 	struct list half;	/* children without a whole request, oldest first */
 	struct list waiting;	/* children with one, above the backlog */
-	bool paused;		/* out of descriptors, or crowded */
+	bool paused;		/* out of descriptors, crowded, or too many wait */
 	bool crowded;		/* too many half-open streams, all of them young */
 };
 
@@ -113,7 +117,7 @@ struct user_id {
 
 	struct user_id *listener; /* child: counted, never changes */
 	struct list child_link;	  /* listener->lis half or waiting; listener's lock */
-	uint64_t born;
+	uint64_t born;		  /* ns; child: accepted; active: TCP connected */
 	bool waiting;		  /* has been on the waiting list (listener's lock) */
 	bool offered;		  /* its CONNECT_REQUEST is queued or was fetched */
 	bool taken;		  /* it was fetched or dropped (listener's lock) */
@@ -182,6 +186,7 @@ void user_reserve_refill(void);
 
 /* conn.c: the MPA stage */
 int user_connect(struct cm_id *id, const struct cm_conn_param *p);
+/* The caller has a reference. No lock held. */
 void user_child_start(struct user_id *child);
 int user_fd_watch(struct user_id *u, uint32_t events) REQUIRES(u->lock);
 int user_fd_take(struct user_id *u) REQUIRES(u->lock);

@@ -1,0 +1,355 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* What happens at the wrong moment: ids and channels that end while the progress
+ * thread works for them, crowds, floods, and a process that did not run. */
+#include "tests/t.h"
+
+#include "cm/user/pair_test.h"
+
+#include <pthread.h>
+#include <sys/wait.h>
+
+/* Makes the progress thread stand still, as a stopped process would. */
+static struct {
+	struct loop_work work;
+	atomic_int stop, stopped;
+} hold;
+
+static void hold_run(struct loop_work *w)
+{
+	(void)w;
+	atomic_store(&hold.stopped, 1);
+	while (atomic_load(&hold.stop))
+		usleep(1000);
+	atomic_store(&hold.stopped, 0);
+}
+
+static void hold_loop(void)
+{
+	hold.work.run = hold_run;
+	atomic_store(&hold.stop, 1);
+	loop_post(&hold.work);
+	while (!atomic_load(&hold.stopped))
+		usleep(1000);
+}
+
+static void release_loop(void)
+{
+	atomic_store(&hold.stop, 0);
+	while (atomic_load(&hold.stopped))
+		usleep(1000);
+}
+
+/* ---- listeners that end ------------------------------------------------------------- */
+
+enum { HARSH_PORT = 20060 };
+
+static atomic_bool stop_dialing;
+
+static void *dialer(void *arg)
+{
+	struct sockaddr_in a = loop_addr((uint16_t)port_to_tcp(HARSH_PORT, false));
+	uint8_t req[MPA_FRAME_MAX];
+	size_t n = raw_request(req, sizeof(req), HARSH_PORT);
+	bool whole = arg;
+
+	while (!atomic_load(&stop_dialing)) {
+		int fd = socket(AF_INET, SOCK_STREAM, 0);
+
+		/* Whether it gets through is chance. */
+		if (!connect(fd, (struct sockaddr *)&a, sizeof(a)) && whole)
+			send(fd, req, n, MSG_NOSIGNAL);
+		close(fd);
+	}
+	return NULL;
+}
+
+/* In every stage of its children: being accepted, half-open, waiting, queued. */
+static void listener_ends_while_it_accepts(void)
+{
+	struct sockaddr_in a = loop_addr(HARSH_PORT);
+	struct cm_channel *ch = ch_new();
+	pthread_t t[2];
+
+	atomic_store(&stop_dialing, false);
+	for (int i = 0; i < 2; i++)
+		REQUIRE(!pthread_create(&t[i], NULL, dialer, i ? ch : NULL));
+	for (int i = 0; i < 300; i++) {
+		struct cm_id *lis = id_new(ch, NULL);
+
+		if (!CHECK_EQ(be->bind(lis, (struct sockaddr *)&a), 0) ||
+		    !CHECK_EQ(be->listen(lis, 1 + i % 3), 0)) {
+			id_free(lis);
+			break;
+		}
+		usleep((useconds_t)(i % 7) * 300);
+		id_free(lis);
+	}
+	atomic_store(&stop_dialing, true);
+	for (int i = 0; i < 2; i++)
+		pthread_join(t[i], NULL);
+	CHECK(silent(ch));
+	cm_channel_free(ch);
+}
+
+/* ---- channels that end ---------------------------------------------------------------- */
+
+static bool rejected(int fd, uint16_t reason)
+{
+	uint8_t ans[MPA_FRAME_MAX];
+	struct mpa_cm_rej rej;
+	struct mpa_frame f;
+
+	return CHECK(raw_answer(fd, ans, &f)) && CHECK(!mpa_cm_rej_decode(&f, &rej)) &&
+	       CHECK_EQ(rej.reason, reason);
+}
+
+/* The application destroys the channel under a listener: requests have nowhere to
+ * go, so their peers are told, and they leave no place in the backlog taken. */
+static void requests_to_a_dead_channel(void)
+{
+	struct cm_channel *ch = ch_new(), *to = ch_new();
+	struct cm_id *lis = listener(ch, 1);
+	uint8_t req[MPA_FRAME_MAX];
+	size_t n = raw_request(req, sizeof(req), src_port(lis));
+	struct cm_event *ev;
+	uint32_t delivered;
+	int queued, late, fd;
+
+	cm_channel_attach(ch);
+	queued = dial(src_port(lis));
+	CHECK_EQ(write(queued, req, n), n);
+	for (int i = 0; i < 5000 && silent(ch); i++)
+		usleep(1000);
+	cm_channel_free(ch);
+	rejected(queued, CM_REJ_CONSUMER);
+	late = dial(src_port(lis));
+	CHECK_EQ(write(late, req, n), n);
+	rejected(late, CM_REJ_CONSUMER);
+
+	CHECK_EQ(be->id_migrate(lis, to, &delivered), 0);
+	cm_channel_detach(ch);
+	fd = dial(src_port(lis));
+	CHECK_EQ(write(fd, req, n), n);
+	ev = want_for(to, RDMA_CM_EVENT_CONNECT_REQUEST, 0, 5000);
+	if (ev)
+		be->child_drop(ev->be_child);
+	free(ev);
+	close(queued);
+	close(late);
+	close(fd);
+	id_free(lis);
+	cm_channel_free(to);
+}
+
+/* ---- crowds and floods ---------------------------------------------------------------- */
+
+/* A newcomer displaces one silent stream, not more. */
+static void crowd_of_silent_peers(void)
+{
+	struct cm_channel *ch = ch_new();
+	struct cm_id *lis = listener(ch, 10);
+	struct pollfd p[USER_HALF_OPEN_MAX];
+	int fd, gone = 0;
+
+	for (int i = 0; i < USER_HALF_OPEN_MAX; i++)
+		p[i] = (struct pollfd){ .fd = dial(src_port(lis)), .events = POLLIN };
+	usleep(700000); /* older than what is spared */
+	fd = dial(src_port(lis));
+	CHECK(poll(p, USER_HALF_OPEN_MAX, (int)t_scaled(5000)) > 0);
+	hold_loop(); /* the thread has finished what it was about */
+	release_loop();
+	CHECK(poll(p, USER_HALF_OPEN_MAX, 0) > 0);
+	for (int i = 0; i < USER_HALF_OPEN_MAX; i++) {
+		gone += p[i].revents != 0;
+		close(p[i].fd);
+	}
+	CHECK_EQ(gone, 1);
+	close(fd);
+	id_free(lis);
+	cm_channel_free(ch);
+}
+
+/* Whole requests that nobody fetches are bounded too; none is lost for that. */
+static void crowd_of_requests(void)
+{
+	enum { MORE = 50, PEERS = 1 + USER_WAITING_MAX + MORE };
+	struct cm_channel *ch = ch_new();
+	struct cm_id *lis = listener(ch, 1);
+	uint8_t req[MPA_FRAME_MAX];
+	size_t n = raw_request(req, sizeof(req), src_port(lis));
+	struct user_id **v;
+	static int fd[PEERS];
+	int all = 0, seen = 0;
+
+	for (int i = 0; i < PEERS; i++) {
+		fd[i] = dial(src_port(lis));
+		CHECK_EQ(write(fd[i], req, n), n);
+	}
+	for (int i = 0; i < 5000 && all < 2 + USER_WAITING_MAX; i++) {
+		usleep(1000);
+		all = user_all(&v);
+		for (int k = 0; k < all; k++)
+			user_put(v[k]);
+		free(v);
+	}
+	/* The listener, the one in the queue, those that wait, and a few that were
+	 * being read when the limit was reached. */
+	CHECK(all >= 2 + USER_WAITING_MAX && all < 2 + USER_WAITING_MAX + MORE);
+	for (; seen < PEERS; seen++) {
+		struct cm_event *ev = want_for(ch, RDMA_CM_EVENT_CONNECT_REQUEST, 0, 5000);
+
+		if (!ev)
+			break;
+		be->child_drop(ev->be_child);
+		cm_event_free(ev);
+	}
+	CHECK_EQ(seen, PEERS);
+	for (int i = 0; i < PEERS; i++)
+		close(fd[i]);
+	id_free(lis);
+	cm_channel_free(ch);
+}
+
+static atomic_bool stop_flood;
+
+static void *flooder(void *arg)
+{
+	static const char junk[65536];
+	int fd = (int)(intptr_t)arg;
+
+	while (!atomic_load(&stop_flood) && send(fd, junk, sizeof(junk), MSG_NOSIGNAL) > 0)
+		;
+	return NULL;
+}
+
+/* Rejected peers that go on sending do not keep the thread from others. */
+static void flood_after_reject(void)
+{
+	enum { FLOODS = 3 };
+	struct cm_channel *ch = ch_new();
+	struct cm_id *lis = listener(ch, 10);
+	uint8_t req[MPA_FRAME_MAX];
+	size_t n = raw_request(req, sizeof(req), (uint16_t)(src_port(lis) + 1));
+	pthread_t t[FLOODS];
+	int fd[FLOODS];
+	struct pair p;
+
+	atomic_store(&stop_flood, false);
+	for (int i = 0; i < FLOODS; i++) {
+		fd[i] = dial(src_port(lis));
+		CHECK_EQ(write(fd[i], req, n), n);
+		REQUIRE(!pthread_create(&t[i], NULL, flooder, (void *)(intptr_t)fd[i]));
+	}
+	if (CHECK(pair_up(&p)))
+		pair_end(&p);
+	/* and they are ended, however much they have to say */
+	for (int i = 0; i < FLOODS; i++) {
+		pthread_join(t[i], NULL);
+		close(fd[i]);
+	}
+	id_free(lis);
+	cm_channel_free(ch);
+}
+
+/* ---- a process that did not run ----------------------------------------------------------- */
+
+/* More answers than the thread takes in one round came in time, and the limit for
+ * them passed too, while the process stood still. */
+static void answers_came_while_stopped(void)
+{
+	enum { PEERS = 150 };
+	struct sockaddr_in a = loop_addr((uint16_t)port_to_tcp(HARSH_PORT, false));
+	int lfd = socket(AF_INET, SOCK_STREAM, 0), one = 1, n;
+	struct cm_channel *ch = ch_new();
+	struct cm_id *id[PEERS];
+	uint8_t rej[MPA_OURS_MAX];
+	struct mpa_cm_rej r = { .reason = CM_REJ_CONSUMER };
+	static int fd[PEERS];
+
+	n = mpa_cm_rej_encode(rej, sizeof(rej), &r);
+	setsockopt(lfd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
+	REQUIRE(!bind(lfd, (struct sockaddr *)&a, sizeof(a)) && !listen(lfd, PEERS));
+	for (int i = 0; i < PEERS; i++)
+		id[i] = routed(ch, HARSH_PORT);
+	for (int i = 0; i < PEERS; i++) {
+		CHECK_EQ(be->connect(id[i], &conn_param), 0);
+		fd[i] = accept(lfd, NULL, NULL);
+	}
+	hold_loop();
+	for (int i = 0; i < PEERS; i++)
+		CHECK_EQ(write(fd[i], rej, (size_t)n), n);
+	usleep(conf_get()->cm_reply_ms * 1500);
+	release_loop();
+	for (int i = 0; i < PEERS; i++)
+		if (!want(ch, RDMA_CM_EVENT_REJECTED, CM_REJ_CONSUMER))
+			break;
+	for (int i = 0; i < PEERS; i++) {
+		id_free(id[i]);
+		close(fd[i]);
+	}
+	close(lfd);
+	cm_channel_free(ch);
+}
+
+/* ---- no thread, no device ------------------------------------------------------------------ */
+
+static bool no_post(struct loop_work *w)
+{
+	(void)w;
+	return false;
+}
+
+/* A call that cannot be answered later is refused now. */
+static void thread_cannot_start(void)
+{
+	struct anyrdma_interface crippled = device;
+	struct cm_channel *ch = ch_new();
+	struct cm_id *id = id_new(ch, NULL);
+	struct sockaddr_in a = loop_addr(HARSH_PORT);
+
+	crippled.loop_post = no_post;
+	cm_dev = &crippled;
+	CHECK_EQ(be->resolve_addr(id, NULL, (struct sockaddr *)&a, 1000), -ENOMEM);
+	cm_dev = &device;
+	CHECK_EQ(be->resolve_addr(id, NULL, (struct sockaddr *)&a, 1000), 0);
+	CHECK(want(ch, RDMA_CM_EVENT_ADDR_RESOLVED, 0));
+	cm_dev = &crippled;
+	CHECK_EQ(be->resolve_route(id, 1000), -ENOMEM);
+	cm_dev = &device;
+	CHECK_EQ(be->resolve_route(id, 1000), 0);
+	CHECK(want(ch, RDMA_CM_EVENT_ROUTE_RESOLVED, 0));
+	id_free(id);
+	cm_channel_free(ch);
+}
+
+static void forked_child(void)
+{
+	int status;
+	pid_t pid = fork();
+
+	if (!pid) {
+		cm_generation = 1;
+		_exit(be->init() == -ENODEV ? 0 : 1);
+	}
+	REQUIRE(waitpid(pid, &status, 0) == pid);
+	CHECK(WIFEXITED(status) && !WEXITSTATUS(status));
+}
+
+int main(int argc, char **argv)
+{
+	setenv("ANYRDMA_CM_REPLY_MS", "500", 1);
+	t_init(argc, argv);
+	cm_dev = &device;
+	if (be->init())
+		return 1;
+	T_RUN(listener_ends_while_it_accepts);
+	T_RUN(requests_to_a_dead_channel);
+	T_RUN(crowd_of_silent_peers);
+	T_RUN(crowd_of_requests);
+	T_RUN(flood_after_reject);
+	T_RUN(answers_came_while_stopped);
+	T_RUN(thread_cannot_start);
+	T_RUN(forked_child);
+	T_RUN(nothing_left);
+	return t_done();
+}

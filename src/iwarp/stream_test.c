@@ -1,0 +1,706 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* A real QP on a real stream, whose peer is this program: it says what honest
+ * peers never say, or says it at the worst moment. */
+#include "base/be.h"
+#include "dev/dev.h"
+#include "iwarp/iwarp.h"
+#include "iwarp/mpa.h"
+#include "tests/t.h"
+
+#include <netinet/in.h>
+#include <sched.h>
+#include <semaphore.h>
+#include <sys/socket.h>
+
+enum {
+	REGION = 1 << 22,
+	SQ_PSN = 0x100,
+	RQ_PSN = 0x200,
+	REMOTE_QPN = 0x4321,
+	PATIENCE_S = 20,
+};
+
+static struct ibv_context *ctx;
+static struct ibv_pd *pd;
+static uint8_t *mem;
+static struct ibv_mr *mr;
+static struct ibv_srq *the_srq; /* of the QPs made next, or NULL */
+
+struct end {
+	struct ibv_cq *cq;
+	struct ibv_qp *qp;
+	struct stream *s;
+	int peer;
+	uint8_t buf[1 << 17]; /* what the peer has read, not yet looked at */
+	size_t have;
+	atomic_int closed, released, controls;
+};
+
+static double now(void)
+{
+	return (double)loop_now() * 1e-9;
+}
+
+static void region_open(void)
+{
+	mr = ibv_reg_mr(pd, mem, REGION,
+			IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
+				IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC);
+}
+
+static bool device_open(void)
+{
+	struct ibv_device **list = ibv_get_device_list(NULL);
+
+	ctx = list && list[0] ? ibv_open_device(list[0]) : NULL;
+	ibv_free_device_list(list);
+	pd = ctx ? ibv_alloc_pd(ctx) : NULL;
+	mem = calloc(1, REGION);
+	if (pd && mem)
+		region_open();
+	return mr != NULL;
+}
+
+/* ---- the QP --------------------------------------------------------------------- */
+
+static void gid_of_loopback(union ibv_gid *gid, uint8_t last)
+{
+	memset(gid, 0, sizeof(*gid));
+	gid->raw[10] = gid->raw[11] = 0xff;
+	gid->raw[12] = 127;
+	gid->raw[15] = last;
+}
+
+static int gid_index(const union ibv_gid *want)
+{
+	union ibv_gid gid, zero = { .raw = { 0 } };
+
+	for (int i = 0; i < DEV_GIDS; i++) {
+		if (ibv_query_gid(ctx, 1, i, &gid) || !memcmp(&gid, &zero, sizeof(gid)))
+			continue;
+		if (!want || !memcmp(&gid, want, sizeof(gid)))
+			return i;
+	}
+	return -1;
+}
+
+static void qp_init(struct end *e, int cqe, bool by_cm)
+{
+	struct ibv_qp_init_attr init = { .qp_type = IBV_QPT_RC, .sq_sig_all = 1 };
+	struct ibv_qp_attr a = { .qp_state = IBV_QPS_INIT, .port_num = 1,
+				 .qp_access_flags = IBV_ACCESS_REMOTE_WRITE |
+						    IBV_ACCESS_REMOTE_READ };
+
+	init.cap = (struct ibv_qp_cap){ 64, 64, 1, 1, 0 };
+	e->cq = ibv_create_cq(ctx, cqe, NULL, NULL, 0);
+	init.send_cq = init.recv_cq = e->cq;
+	init.srq = the_srq;
+	e->qp = ibv_create_qp(pd, &init);
+	REQUIRE(e->qp);
+	to_qp(e->qp)->made_by_cm = by_cm;
+	CHECK(!ibv_modify_qp(e->qp, &a, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT |
+						IBV_QP_ACCESS_FLAGS));
+}
+
+static void qp_rtr(struct end *e, int sgid, const union ibv_gid *dgid, uint32_t qpn)
+{
+	struct ibv_qp_attr a = {
+		.qp_state = IBV_QPS_RTR, .path_mtu = IBV_MTU_1024, .dest_qp_num = qpn,
+		.rq_psn = RQ_PSN, .max_dest_rd_atomic = 4, .min_rnr_timer = 26,
+		.ah_attr = { .is_global = 1, .port_num = 1,
+			     .grh = { .dgid = *dgid, .sgid_index = (uint8_t)sgid,
+				      .hop_limit = 1 } },
+	};
+
+	CHECK(!ibv_modify_qp(e->qp, &a, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU |
+						IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+						IBV_QP_MAX_DEST_RD_ATOMIC |
+						IBV_QP_MIN_RNR_TIMER));
+}
+
+static void qp_rts(struct end *e)
+{
+	struct ibv_qp_attr a = { .qp_state = IBV_QPS_RTS, .sq_psn = SQ_PSN, .timeout = 1,
+				 .retry_cnt = 7, .rnr_retry = 7, .max_rd_atomic = 4 };
+
+	CHECK(!ibv_modify_qp(e->qp, &a, IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT |
+						IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
+						IBV_QP_MAX_QP_RD_ATOMIC));
+}
+
+static enum ibv_qp_state state_of(struct end *e)
+{
+	struct ibv_qp_init_attr init;
+	struct ibv_qp_attr a = { .qp_state = IBV_QPS_UNKNOWN };
+
+	CHECK(!ibv_query_qp(e->qp, &a, IBV_QP_STATE, &init));
+	return a.qp_state;
+}
+
+static void post(struct end *e, enum ibv_wr_opcode op, uint64_t id, uint32_t len)
+{
+	struct ibv_sge sge = { (uintptr_t)mem, len, mr->lkey };
+	struct ibv_send_wr wr = { .wr_id = id, .sg_list = &sge, .num_sge = 1, .opcode = op },
+			   *bad;
+
+	wr.wr.rdma.remote_addr = 0x1000;
+	wr.wr.rdma.rkey = 0x77;
+	CHECK(!ibv_post_send(e->qp, &wr, &bad));
+}
+
+static void post_recv_of(struct end *e, uint32_t len)
+{
+	struct ibv_sge sge = { (uintptr_t)mem, len, mr->lkey };
+	struct ibv_recv_wr wr = { .sg_list = &sge, .num_sge = 1 }, *bad;
+
+	CHECK(!ibv_post_recv(e->qp, &wr, &bad));
+}
+
+static bool poll_one(struct end *e, struct ibv_wc *wc)
+{
+	double limit = now() + PATIENCE_S;
+
+	while (ibv_poll_cq(e->cq, 1, wc) != 1)
+		if (now() > limit)
+			return false;
+	return true;
+}
+
+/* ---- the stream ------------------------------------------------------------------- */
+
+static sem_t gate; /* control upcalls wait here while it is closed */
+static atomic_bool gated;
+
+static void on_control(void *user, enum stream_ctl type, const uint8_t *data, size_t len)
+{
+	struct end *e = user;
+
+	(void)type, (void)data, (void)len;
+	atomic_fetch_add(&e->controls, 1);
+	if (atomic_exchange(&gated, false))
+		sem_wait(&gate);
+}
+
+static void on_closed(void *user, int err)
+{
+	(void)err;
+	atomic_store(&((struct end *)user)->closed, 1);
+}
+
+static void on_released(void *user)
+{
+	atomic_store(&((struct end *)user)->released, 1);
+}
+
+static const struct stream_user ops = { on_control, on_closed, on_released };
+
+static struct end *end_new(int cqe)
+{
+	struct end *e = calloc(1, sizeof(*e));
+	struct stream_param p = { .remote_qpn = REMOTE_QPN, .extended = true };
+	union ibv_gid dgid;
+	int fd[2];
+
+	qp_init(e, cqe, true);
+	gid_of_loopback(&dgid, 77);
+	p.remote_gid = dgid;
+	p.local_qpn = e->qp->qp_num;
+	CHECK(!socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, fd));
+	e->peer = fd[0];
+	e->s = stream_open(fd[1], &p, NULL, 0, &ops, e);
+	CHECK(e->s);
+	qp_rtr(e, gid_index(NULL), &dgid, REMOTE_QPN);
+	qp_rts(e);
+	return e;
+}
+
+static void end_free(struct end *e)
+{
+	double limit = now() + PATIENCE_S;
+
+	if (e->qp)
+		CHECK(!ibv_destroy_qp(e->qp));
+	if (e->s)
+		stream_release(e->s);
+	while (e->s && !atomic_load(&e->released) && now() < limit)
+		sched_yield();
+	CHECK(!e->s || atomic_load(&e->released));
+	CHECK(!ibv_destroy_cq(e->cq));
+	close(e->peer);
+	free(e);
+}
+
+/* ---- the peer --------------------------------------------------------------------- */
+
+static void say_bytes(struct end *e, const uint8_t *p, size_t n)
+{
+	double limit = now() + PATIENCE_S;
+
+	while (n && now() < limit) {
+		ssize_t k = send(e->peer, p, n, MSG_NOSIGNAL);
+
+		if (k < 0 && errno != EAGAIN)
+			return;
+		p += k > 0 ? k : 0;
+		n -= k > 0 ? (size_t)k : 0;
+	}
+	CHECK(!n);
+}
+
+static size_t frame_make(uint8_t *p, const struct rdmap_hdr *h)
+{
+	size_t n = rdmap_encode(p, h), trailer = rdmap_trailer(n, h->payload);
+
+	memset(p + n, 0, h->payload + trailer);
+	return n + h->payload + trailer;
+}
+
+static void say(struct end *e, const struct rdmap_hdr *h)
+{
+	uint8_t frame[RDMAP_HDR_MAX + 4096];
+
+	say_bytes(e, frame, frame_make(frame, h));
+}
+
+static void say_ctl(struct end *e, int type, uint8_t code, uint32_t number)
+{
+	struct rdmap_hdr h = { .op = RDMAP_CTL, .last = true };
+
+	h.ctl.type = (enum ctl_type)type;
+	h.ctl.code = code;
+	h.ctl.number = number;
+	h.ctl.msn0 = h.ctl.msn1 = 1;
+	say(e, &h);
+}
+
+static void say_read(struct end *e, uint32_t msn, uint32_t size)
+{
+	struct rdmap_hdr h = { .op = RDMAP_READ_REQ, .last = true, .msn = msn };
+
+	h.read.size = size;
+	h.read.src_stag = mr->rkey;
+	h.read.src_to = (uintptr_t)mem;
+	say(e, &h);
+}
+
+/* The next frame's header; its payload is passed over. */
+static bool hear(struct end *e, struct rdmap_hdr *h)
+{
+	double limit = now() + PATIENCE_S;
+
+	while (now() < limit) {
+		int n = rdmap_decode(e->buf, e->have, h);
+		ssize_t k;
+
+		if (n > 0) {
+			size_t all = (size_t)n + h->payload + rdmap_trailer((size_t)n, h->payload);
+
+			if (e->have >= all) {
+				e->have -= all;
+				memmove(e->buf, e->buf + all, e->have);
+				return true;
+			}
+		}
+		k = recv(e->peer, e->buf + e->have, sizeof(e->buf) - e->have, 0);
+		if (!k)
+			return false;
+		e->have += k > 0 ? (size_t)k : 0;
+	}
+	return false;
+}
+
+static bool hear_ctl(struct end *e, enum ctl_type type, struct rdmap_hdr *h)
+{
+	while (hear(e, h))
+		if (h->op == RDMAP_CTL && h->ctl.type == type)
+			return true;
+	return false;
+}
+
+/* ---- cases ------------------------------------------------------------------------ */
+
+/* The answer to a read acknowledges the sends before it, and their completions do
+ * not fit the CQ: the QP fails while the answer's payload is on its way. */
+static void cq_overruns_when_a_read_is_answered(void)
+{
+	struct end *e = end_new(2);
+	struct rdmap_hdr h = { .op = RDMAP_READ_RESP, .last = true, .stag = 3 };
+	double limit = now() + PATIENCE_S;
+
+	for (uint64_t i = 0; i < 3; i++)
+		post(e, IBV_WR_SEND, i, 16);
+	post(e, IBV_WR_RDMA_READ, 3, 100);
+	h.payload = 100;
+	say(e, &h);
+	while (state_of(e) != IBV_QPS_ERR && now() < limit)
+		sched_yield();
+	CHECK_EQ(state_of(e), IBV_QPS_ERR);
+	say_ctl(e, CTL_USER, STREAM_CTL_RTU, 0); /* the stream has outlived it */
+	while (!atomic_load(&e->controls) && now() < limit)
+		sched_yield();
+	CHECK_EQ(e->controls, 1);
+	end_free(e);
+}
+
+/* A NAK says that everything before it was answered: a read that was not is no
+ * success. */
+static void refusal_past_an_unanswered_read(void)
+{
+	struct end *e = end_new(16);
+	struct ibv_wc wc = { .status = IBV_WC_SUCCESS };
+
+	post(e, IBV_WR_RDMA_READ, 7, 100);
+	post(e, IBV_WR_SEND, 8, 100);
+	say_ctl(e, CTL_NAK, NAK_REM_ACCESS, SQ_PSN + 1);
+	CHECK(poll_one(e, &wc));
+	CHECK_EQ(wc.wr_id, 7);
+	CHECK(wc.status != IBV_WC_SUCCESS);
+	end_free(e);
+}
+
+/* The memory of a read goes away while its answer waits for the socket: the read,
+ * not what came after it, is refused, and without being asked again. */
+static void memory_gone_before_a_read_is_answered(void)
+{
+	struct end *e = end_new(16);
+	struct rdmap_hdr h;
+	uint32_t numbers = RQ_PSN;
+	double limit = now() + PATIENCE_S;
+	bool all;
+
+	for (uint32_t i = 0; i < 3; i++)
+		say_read(e, i + 1, REGION);
+	do {
+		stream_lock(e->s);
+		all = e->s->rx.resp_tail == 3;
+		stream_unlock(e->s);
+	} while (!all && now() < limit);
+	CHECK(!ibv_dereg_mr(mr));
+	while (hear(e, &h) && !(h.op == RDMAP_CTL && h.ctl.type == CTL_NAK))
+		numbers += h.op == RDMAP_READ_RESP && h.last;
+	CHECK_EQ(h.op, RDMAP_CTL);
+	CHECK_EQ(h.ctl.code, NAK_REM_ACCESS);
+	CHECK_EQ(h.ctl.number, numbers);
+	CHECK_EQ(state_of(e), IBV_QPS_ERR);
+	end_free(e);
+	region_open();
+}
+
+/* The QP fails while the only frame of a request is half there. */
+static void qp_fails_in_the_middle_of_a_frame(void)
+{
+	struct end *e = end_new(16);
+	struct ibv_qp_attr a = { .qp_state = IBV_QPS_ERR };
+	struct rdmap_hdr h = { .op = RDMAP_SEND, .last = true, .msn = 1, .payload = 1000 };
+	uint8_t frame[RDMAP_HDR_MAX + 4096];
+	size_t n = frame_make(frame, &h);
+	double limit = now() + PATIENCE_S;
+
+	post_recv_of(e, 4096);
+	say_bytes(e, frame, 500);
+	while (now() < limit) { /* until the stream has taken it */
+		bool begun;
+
+		stream_lock(e->s);
+		begun = e->s->rx.in_frame;
+		stream_unlock(e->s);
+		if (begun)
+			break;
+		sched_yield();
+	}
+	CHECK(!ibv_modify_qp(e->qp, &a, IBV_QP_STATE));
+	say_bytes(e, frame + 500, n - 500);
+	CHECK(hear_ctl(e, CTL_NAK, &h));
+	CHECK_EQ(h.ctl.code, NAK_NO_QP);
+	CHECK_EQ(h.ctl.number, RQ_PSN);
+	end_free(e);
+}
+
+/* A peer that sends control messages faster than the CM takes them. */
+static void control_messages_are_bounded(void)
+{
+	struct end *e = end_new(16);
+	double limit = now() + PATIENCE_S;
+	struct ibv_wc wc;
+	enum stream_state st = STREAM_OPEN;
+	unsigned queued = 0;
+	struct list *l;
+
+	sem_init(&gate, 0, 0);
+	atomic_store(&gated, true);
+	say_ctl(e, CTL_USER, STREAM_CTL_RTU, 0);
+	while (atomic_load(&gated) && now() < limit)
+		sched_yield();
+	for (int i = 0; i < 2000 && st == STREAM_OPEN; i++) {
+		say_ctl(e, CTL_USER, STREAM_CTL_DREQ, 0);
+		ibv_poll_cq(e->cq, 1, &wc);
+		stream_lock(e->s);
+		st = e->s->state;
+		stream_unlock(e->s);
+	}
+	stream_lock(e->s);
+	for (l = e->s->up.next; l != &e->s->up; l = l->next)
+		queued++;
+	stream_unlock(e->s);
+	CHECK_EQ(st, STREAM_BROKEN);
+	CHECK(queued <= 64);
+	sem_post(&gate);
+	end_free(e);
+}
+
+/* One RECV_POSTED is enough, however often a peer that does not read runs into an
+ * empty receive queue. */
+static void receives_posted_for_a_deaf_peer(void)
+{
+	struct end *e = end_new(64);
+	struct rdmap_hdr h = { .op = RDMAP_SEND, .last = true };
+	double limit = now() + PATIENCE_S;
+	unsigned queued = 0;
+	struct ibv_wc wc;
+	struct list *l;
+
+	say_read(e, 1, REGION); /* fills the socket */
+	for (uint32_t i = 0; i < 20; i++) {
+		bool told = false;
+
+		h.msn = i ? 2 : 1;
+		say(e, &h);
+		while (!told && now() < limit) {
+			stream_lock(e->s);
+			told = e->s->rx.rnr_sent;
+			stream_unlock(e->s);
+		}
+		REQUIRE(told);
+		post_recv_of(e, 64);
+		say_ctl(e, CTL_RESYNC, 0, RQ_PSN + 1 + i);
+		h.msn = 1; /* say_ctl() says so */
+		say(e, &h);
+		REQUIRE(poll_one(e, &wc));
+		CHECK_EQ(wc.status, IBV_WC_SUCCESS);
+	}
+	stream_lock(e->s);
+	for (l = e->s->tx.ctl.next; l != &e->s->tx.ctl; l = l->next)
+		queued++;
+	stream_unlock(e->s);
+	CHECK(queued <= 1);
+	end_free(e);
+}
+
+/* Nothing was posted: no retry can run out. */
+static void idle_qp_waits_for_its_peer(void)
+{
+	struct end *e = calloc(1, sizeof(*e));
+	union ibv_gid dgid;
+	struct timespec ts = { 2, 500000000 };
+
+	e->peer = -1;
+	qp_init(e, 4, true);
+	gid_of_loopback(&dgid, 77);
+	qp_rtr(e, gid_index(NULL), &dgid, REMOTE_QPN);
+	qp_rts(e);
+	nanosleep(&ts, NULL); /* longer than timeout 1, and than the two seconds at least */
+	CHECK_EQ(state_of(e), IBV_QPS_RTS);
+	end_free(e);
+}
+
+/* An RNR wait that ends while the stream closes must not swallow the close. */
+static void closes_in_an_rnr_wait(void)
+{
+	struct end *e = end_new(16);
+	double limit = now() + PATIENCE_S;
+	struct rdmap_hdr h = { .op = RDMAP_CTL, .last = true };
+	struct stream *s = e->s;
+	ssize_t k = 0;
+
+	post(e, IBV_WR_SEND, 1, 16);
+	h.ctl.type = CTL_NAK;
+	h.ctl.timer = 29; /* 245 ms */
+	h.ctl.number = SQ_PSN;
+	say(e, &h);
+	while (now() < limit) {
+		bool held;
+
+		stream_lock(s);
+		held = s->tx.hold == HOLD_RNR;
+		stream_unlock(s);
+		if (held)
+			break;
+	}
+	CHECK(!ibv_destroy_qp(e->qp));
+	e->qp = NULL;
+	stream_release(s);
+	/* The peer keeps its end open: the second is enough. */
+	while (now() < limit) {
+		k = send(e->peer, "", 1, MSG_NOSIGNAL);
+		if (k < 0 && errno != EAGAIN)
+			break;
+		sched_yield();
+	}
+	CHECK(k < 0 && errno == EPIPE);
+	while (!atomic_load(&e->released) && now() < limit)
+		sched_yield();
+	CHECK_EQ(e->released, 1);
+	e->s = NULL;
+	end_free(e);
+}
+
+/* ---- against another thread -------------------------------------------------------- */
+
+static atomic_bool racing;
+
+static void *post_all_the_time(void *arg)
+{
+	struct ibv_sge sge = { (uintptr_t)mem, 16, mr->lkey };
+	struct ibv_send_wr wr = { .sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_SEND };
+	struct ibv_send_wr *bad;
+
+	while (atomic_load(&racing))
+		if (ibv_post_send(arg, &wr, &bad))
+			sched_yield();
+	return NULL;
+}
+
+/* Posts the receives that QPs come and go for. */
+static void *feed_all_the_time(void *arg)
+{
+	struct ibv_recv_wr wr = { .num_sge = 0 }, *bad;
+
+	while (atomic_load(&racing))
+		if (ibv_post_srq_recv(arg, &wr, &bad))
+			sched_yield();
+	return NULL;
+}
+
+static void stream_for(struct end *e)
+{
+	struct stream_param p = { .remote_qpn = REMOTE_QPN, .extended = true };
+	union ibv_gid dgid;
+	int fd[2];
+
+	gid_of_loopback(&dgid, 77);
+	p.remote_gid = dgid;
+	p.local_qpn = e->qp->qp_num;
+	CHECK(!socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, fd));
+	e->peer = fd[0];
+	qp_rtr(e, gid_index(NULL), &dgid, REMOTE_QPN);
+	CHECK(stream_open(fd[1], &p, NULL, 0, NULL, NULL)); /* the QP alone holds it */
+	qp_rts(e);
+}
+
+static void posts_against_reset(void)
+{
+	struct end *e = calloc(1, sizeof(*e));
+	struct ibv_qp_attr reset = { .qp_state = IBV_QPS_RESET };
+	struct ibv_qp_attr init = { .qp_state = IBV_QPS_INIT, .port_num = 1 };
+	pthread_t t;
+
+	qp_init(e, 256, true);
+	atomic_store(&racing, true);
+	CHECK(!pthread_create(&t, NULL, post_all_the_time, e->qp));
+	for (int i = 0; i < 1000; i++) {
+		stream_for(e);
+		CHECK(!ibv_modify_qp(e->qp, &reset, IBV_QP_STATE));
+		CHECK(!ibv_modify_qp(e->qp, &init, IBV_QP_STATE | IBV_QP_PKEY_INDEX |
+							   IBV_QP_PORT |
+							   IBV_QP_ACCESS_FLAGS));
+		close(e->peer);
+	}
+	atomic_store(&racing, false);
+	pthread_join(t, NULL);
+	e->peer = -1;
+	end_free(e);
+}
+
+static void srq_posts_against_destroy(void)
+{
+	struct ibv_srq_init_attr sa = { .attr = { .max_wr = 64, .max_sge = 1 } };
+	struct ibv_srq *srq = ibv_create_srq(pd, &sa);
+	struct rdmap_hdr h = { .op = RDMAP_SEND, .last = true };
+	pthread_t t;
+
+	REQUIRE(srq);
+	atomic_store(&racing, true);
+	CHECK(!pthread_create(&t, NULL, feed_all_the_time, srq));
+	for (int i = 0; i < 1000; i++) {
+		struct end *e = calloc(1, sizeof(*e));
+
+		the_srq = srq;
+		qp_init(e, 256, true);
+		the_srq = NULL;
+		stream_for(e);
+		for (h.msn = 1; h.msn < 100; h.msn++)
+			say(e, &h);
+		end_free(e);
+	}
+	atomic_store(&racing, false);
+	pthread_join(t, NULL);
+	CHECK(!ibv_destroy_srq(srq));
+}
+
+/* ---- rendezvous -------------------------------------------------------------------- */
+
+static int hello_from(struct end *e, const union ibv_gid *src, const union ibv_gid *dst)
+{
+	struct mpa_hello hello = { .mtu = IBV_MTU_1024, .src_qpn = 0x000100,
+				   .dst_qpn = e->qp->qp_num, .rq_psn = SQ_PSN };
+	struct sockaddr_in a = { .sin_family = AF_INET,
+				 .sin_port = htons((uint16_t)(e->qp->qp_num >> 8)),
+				 .sin_addr = { htonl(INADDR_LOOPBACK) } };
+	uint8_t frame[MPA_OURS_MAX];
+	int n, fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+	memcpy(hello.src_gid, src, 16);
+	memcpy(hello.dst_gid, dst, 16);
+	n = mpa_hello_encode(frame, sizeof(frame), &hello);
+	CHECK(n > 0);
+	CHECK(!connect(fd, (struct sockaddr *)&a, sizeof(a)));
+	CHECK_EQ(send(fd, frame, (size_t)n, MSG_NOSIGNAL), n);
+	return fd;
+}
+
+/* A peer said HELLO, gave up, and comes again, all before our QP is in RTR. */
+static void a_hello_left_behind(void)
+{
+	struct end *e = calloc(1, sizeof(*e));
+	struct timeval tv = { PATIENCE_S, 0 };
+	struct mpa_hello_rep rep = { .status = MPA_HELLO_REFUSED };
+	union ibv_gid src, dst;
+	struct mpa_frame f;
+	uint8_t buf[MPA_FRAME_MAX];
+	ssize_t n;
+
+	gid_of_loopback(&src, 0); /* smaller than ours: it connects */
+	gid_of_loopback(&dst, 1);
+	SKIP_IF(gid_index(&dst) < 0, "127.0.0.1 is not in the GID table");
+	qp_init(e, 4, false);
+	close(hello_from(e, &src, &dst));
+	e->peer = hello_from(e, &src, &dst);
+	qp_rtr(e, gid_index(&dst), &src, 0x000100);
+	setsockopt(e->peer, SOL_SOCKET, SO_RCVTIMEO, &tv, sizeof(tv));
+	n = recv(e->peer, buf, sizeof(buf), 0);
+	CHECK(n > 0 && mpa_decode(buf, (size_t)n, &f) > 0);
+	CHECK(!mpa_hello_rep_decode(&f, &rep));
+	CHECK_EQ(rep.status, MPA_HELLO_ACCEPTED);
+	end_free(e);
+}
+
+int main(int argc, char **argv)
+{
+	t_init(argc, argv);
+	if (!device_open()) {
+		ok(false, "device");
+		return t_done();
+	}
+	T_RUN(cq_overruns_when_a_read_is_answered);
+	T_RUN(refusal_past_an_unanswered_read);
+	T_RUN(memory_gone_before_a_read_is_answered);
+	T_RUN(qp_fails_in_the_middle_of_a_frame);
+	T_RUN(control_messages_are_bounded);
+	T_RUN(receives_posted_for_a_deaf_peer);
+	T_RUN(idle_qp_waits_for_its_peer);
+	T_RUN(closes_in_an_rnr_wait);
+	T_RUN(posts_against_reset);
+	T_RUN(srq_posts_against_destroy);
+	T_RUN(a_hello_left_behind);
+	return t_done();
+}
