@@ -30,7 +30,6 @@ void cm_device_fork_child(void) NO_TSA
 {
 	lock_init(&table_lock);
 	list_init(&table);
-	list_now = NULL;
 }
 
 static struct entry *find_ibdev_locked(struct ibv_device *ibdev) REQUIRES(table_lock)
@@ -75,7 +74,7 @@ static void drop_if_unused_locked(struct entry *e) REQUIRES(table_lock)
 
 static int sync_locked(void) REQUIRES(table_lock)
 {
-	struct ibv_device **now;
+	struct ibv_device **now, **old;
 	struct entry *e, *tmp;
 	int i, n = 0, r = 0;
 
@@ -96,9 +95,10 @@ static int sync_locked(void) REQUIRES(table_lock)
 	}
 	list_for_each_safe(e, tmp, &table, link)
 		drop_if_unused_locked(e);
-	if (list_now)
-		ibv_free_device_list(list_now);
-	list_now = now;
+	old = list_now;
+	list_now = now; /* at no moment a freed one: a fork may come between */
+	if (old)
+		ibv_free_device_list(old);
 	return r;
 }
 

@@ -80,6 +80,9 @@ void stream_lock(struct stream *s)
 void stream_unlock(struct stream *s)
 {
 	lock_put(&s->lock);
+#if !defined(__x86_64__) /* there the unlock itself is a full barrier */
+	atomic_thread_fence(memory_order_seq_cst);
+#endif
 	while (atomic_load(&s->want) && lock_try(&s->lock)) {
 		atomic_store(&s->want, 0);
 		tx_run(s);

@@ -393,6 +393,7 @@ static void rx_flushed(struct stream *s)
 	struct dev_qp *qp = s->qp;
 	bool gone;
 
+	lock_assert_held(&s->lock);
 	if (!s->tx.part || !qp)
 		return;
 	lock_get(&qp->lock);

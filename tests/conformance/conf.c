@@ -15,9 +15,9 @@
 /* Written by the child, read by the parent when the child is gone. */
 static struct shared {
 	/* The last place; pointers into the program, the same in both. */
-	const char *volatile file;
-	const char *volatile what;
-	volatile int line;
+	const char *_Atomic file;
+	const char *_Atomic what;
+	atomic_int line;
 	char message[1024];
 	atomic_int told;
 	bool skipped;
@@ -41,9 +41,9 @@ static const char *base(const char *file)
 /* In every check, so it must cost nothing. what lives as long as the program. */
 void conf_at(const char *file, int line, const char *what)
 {
-	shared->file = file;
-	shared->line = line;
-	shared->what = what;
+	atomic_store_explicit(&shared->file, file, memory_order_relaxed);
+	atomic_store_explicit(&shared->line, line, memory_order_relaxed);
+	atomic_store_explicit(&shared->what, what, memory_order_relaxed);
 }
 
 void conf_fail(const char *file, int line, const char *fmt, ...)

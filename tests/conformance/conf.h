@@ -174,6 +174,8 @@ conf_sa conf_listen_addr(struct rdma_cm_id *listener); /* to connect to */
 struct rdma_cm_id *conf_addr_resolved(struct rdma_event_channel *ch, conf_sa dst);
 struct rdma_cm_id *conf_route_resolved(struct rdma_event_channel *ch, conf_sa dst);
 void conf_qp(struct rdma_cm_id *id, unsigned wr);
+#define CONF_CAP(send, recv, sge)                                                \
+	{ .max_send_wr = send, .max_recv_wr = recv, .max_send_sge = sge, .max_recv_sge = 1 }
 struct rdma_conn_param conf_param(void); /* depths 1, retries 7, nothing else */
 
 /* A connected pair in one process: two channels, pumped by one thread. */

@@ -245,7 +245,7 @@ static void destroy_waits_for_acknowledged_events(void)
 	struct ibv_comp_channel *cc;
 	struct ibv_qp_init_attr attr = {
 		.qp_type = IBV_QPT_RC,
-		.cap = { .max_send_wr = 4, .max_recv_wr = 4, .max_send_sge = 1, .max_recv_sge = 1 },
+		.cap = CONF_CAP(4, 4, 1),
 	};
 	struct conf_opt opt = { .pattr = &attr };
 	struct rdma_event_channel *ch = conf_channel();
@@ -296,7 +296,7 @@ static void shared_by_all(void)
 	struct rdma_cm_id *id = conf_addr_resolved(ch, conf_addr(AF_INET, 7000));
 	struct ibv_qp_init_attr attr = {
 		.qp_type = IBV_QPT_RC,
-		.cap = { .max_send_wr = 8, .max_recv_wr = 8, .max_send_sge = 1, .max_recv_sge = 1 },
+		.cap = CONF_CAP(8, 8, 1),
 	};
 	struct conf_opt opt = { .aattr = &attr, .pattr = &attr };
 	struct conf_pair q[2];
@@ -343,7 +343,7 @@ static void overrun(void)
 	struct rdma_cm_id *id = conf_addr_resolved(ch, conf_addr(AF_INET, 7000));
 	struct ibv_qp_init_attr attr = {
 		.qp_type = IBV_QPT_RC,
-		.cap = { .max_send_wr = 64, .max_recv_wr = 4, .max_send_sge = 1, .max_recv_sge = 1 },
+		.cap = CONF_CAP(64, 4, 1),
 	};
 	struct conf_opt opt = { .aattr = &attr };
 	struct ibv_async_event ev;
@@ -399,7 +399,7 @@ static void extended_cq(void)
 	};
 	struct ibv_qp_init_attr attr = {
 		.qp_type = IBV_QPT_RC,
-		.cap = { .max_send_wr = 8, .max_recv_wr = 8, .max_send_sge = 1, .max_recv_sge = 1 },
+		.cap = CONF_CAP(8, 8, 1),
 	};
 	struct conf_opt opt = { .pattr = &attr };
 	struct ibv_poll_cq_attr pattr = { 0 };
@@ -450,7 +450,7 @@ static void srq_start(void)
 	struct ibv_srq_init_attr sattr = { .attr = { .max_wr = 8, .max_sge = 1 } };
 	struct ibv_qp_init_attr attr = {
 		.qp_type = IBV_QPT_RC,
-		.cap = { .max_send_wr = 8, .max_recv_wr = 8, .max_send_sge = 1, .max_recv_sge = 1 },
+		.cap = CONF_CAP(8, 8, 1),
 	};
 	struct conf_opt opt = { .pattr = &attr };
 	struct ibv_recv_wr rwr, *bad;

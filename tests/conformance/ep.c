@@ -29,7 +29,7 @@ static struct rdma_addrinfo *info(int flags, uint16_t port)
 static struct ibv_qp_init_attr attrs(void)
 {
 	struct ibv_qp_init_attr attr = {
-		.cap = { .max_send_wr = 4, .max_recv_wr = 4, .max_send_sge = 1, .max_recv_sge = 1 },
+		.cap = CONF_CAP(4, 4, 1),
 		.sq_sig_all = 1,
 	};
 

@@ -12,7 +12,7 @@ static struct ext ext_qp(struct rdma_cm_id *id)
 {
 	struct ibv_qp_init_attr attr = {
 		.qp_type = IBV_QPT_RC,
-		.cap = { .max_send_wr = 8, .max_recv_wr = 8, .max_send_sge = 1, .max_recv_sge = 1 },
+		.cap = CONF_CAP(8, 8, 1),
 	};
 	struct ext e;
 

@@ -23,7 +23,7 @@ static struct ibv_qp_init_attr attrs(void)
 {
 	struct ibv_qp_init_attr attr = {
 		.qp_type = IBV_QPT_RC,
-		.cap = { .max_send_wr = 5, .max_recv_wr = 7, .max_send_sge = 2, .max_recv_sge = 1 },
+		.cap = CONF_CAP(5, 7, 2),
 	};
 
 	return attr;
@@ -211,7 +211,7 @@ static void extended_attributes(void)
 {
 	struct ibv_qp_init_attr_ex attr = {
 		.qp_type = IBV_QPT_RC,
-		.cap = { .max_send_wr = 4, .max_recv_wr = 4, .max_send_sge = 1, .max_recv_sge = 1 },
+		.cap = CONF_CAP(4, 4, 1),
 	};
 
 	start();

@@ -56,7 +56,7 @@ static struct side side(uint32_t psn)
 {
 	struct ibv_qp_init_attr attr = {
 		.qp_type = IBV_QPT_RC,
-		.cap = { .max_send_wr = 16, .max_recv_wr = 16, .max_send_sge = 1, .max_recv_sge = 1 },
+		.cap = CONF_CAP(16, 16, 1),
 	};
 	struct side s = { .psn = psn };
 

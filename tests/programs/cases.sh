@@ -32,9 +32,17 @@ cases_rping() {
 	pair "$where rping -P, five clients one after the other" 60 rdma:$port \
 		"rping -s $a -p $port -P" \
 		"for i in 1 2 3 4 5; do rping -c $a -p $port -C 10 -V || exit 1; done" "" stop
+	# rping keeps one waiting request alone: a second one that comes before its main thread
+	# has taken the first replaces it. So each client connects once the one before has.
 	next_port
 	pair "$where rping -P, four clients at once" 60 rdma:$port "rping -s $a -p $port -P" "
-		for i in 1 2 3 4; do rping -c $a -p $port -C 50 -V & pids=\"\$pids \$!\"; done
+		tmp=\$(mktemp -d) || exit 1
+		trap 'rm -rf \$tmp' EXIT
+		for i in 1 2 3 4; do
+			stdbuf -oL rping -c $a -p $port -C 2000 -V -v > \$tmp/\$i &
+			pids=\"\$pids \$!\"
+			until grep -q 'ping data' \$tmp/\$i || ! kill -0 \$!; do sleep 0.01; done
+		done
 		for p in \$pids; do wait \$p || exit 1; done" "" stop
 	next_port
 	solo "$where rping, nobody listens" 30 "! rping -c $a -p $port -C 3" \
@@ -100,10 +108,17 @@ cases_pingpong() {
 	local words
 
 	use_gids || return
-	for words in "" "-e" "-c -n 100" "-e -c" "-s 1 -n 200" "-s 1048576 -n 20" "-N" "-m 256" \
+	for words in "" "-e" "-c -n 100" "-e -c" "-s 1 -n 200" "-s 1048576 -n 20" "-m 256" \
 		"-r 1 -n 100"; do
 		pingpong ibv_rc_pingpong "$words"
 	done
+	if in_ns "$server_ns" "${ours[@]}" timeout 1 ibv_rc_pingpong -g "$server_gid" \
+		-p $((port + 1)) -N 2>&1 | grep -q "Couldn't create QP"; then
+		next_port
+		skip "$where ibv_rc_pingpong -N" "the device has no ibv_wr_* calls yet"
+	else
+		pingpong ibv_rc_pingpong "-N"
+	fi
 	for words in "" "-e" "-c -n 100" "-q 4 -n 200"; do
 		pingpong ibv_srq_pingpong "$words"
 	done

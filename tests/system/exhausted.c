@@ -143,6 +143,10 @@ static void poor_server(struct peer *me, void *arg)
 	conf_wc_ok(s.id->recv_cq, 0); /* the old connection still works */
 	peer_say(me, 'z');
 	peer_hear(me, 'q');
+	rdma_destroy_qp(t.id);
+	conf_buf_free(&t.buf);
+	OK(rdma_destroy_id(t.id));
+	end_free(&s);
 }
 
 static void server_refuses_and_recovers(void)
@@ -239,8 +243,7 @@ static void many_connections(void)
 			MUST(cq = ibv_create_cq(a[i]->verbs, 8192, NULL, NULL, 0));
 		attr = (struct ibv_qp_init_attr){
 			.qp_type = IBV_QPT_RC, .send_cq = cq, .recv_cq = cq,
-			.cap = { .max_send_wr = 2, .max_recv_wr = 2,
-				 .max_send_sge = 1, .max_recv_sge = 1 },
+			.cap = CONF_CAP(2, 2, 1),
 		};
 		OK(rdma_create_qp(a[i], NULL, &attr));
 		OK(rdma_connect(a[i], &param));

@@ -570,9 +570,10 @@ static uint64_t silence_ends(struct user_id *u) REQUIRES(u->lock)
 
 static enum after await_rep_timeout(struct user_id *u)
 {
-	uint64_t now = user_now(), until = silence_ends(u);
+	uint64_t now = user_now(), until;
 
 	lock_assert_held(&u->lock);
+	until = silence_ends(u);
 	if (until > u->final)
 		until = u->final;
 	if (now < until)

@@ -253,22 +253,29 @@ static void flood_after_reject(void)
 
 /* ---- a process that did not run ----------------------------------------------------------- */
 
+/* A socket on the TCP port of HARSH_PORT that answers nothing by itself. */
+static int mute(int backlog)
+{
+	struct sockaddr_in a = loop_addr((uint16_t)port_to_tcp(HARSH_PORT, false));
+	int fd = socket(AF_INET, SOCK_STREAM, 0), one = 1;
+
+	setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
+	CHECK(!bind(fd, (struct sockaddr *)&a, sizeof(a)) && !listen(fd, backlog));
+	return fd;
+}
+
 /* More answers than the thread takes in one round came in time, and the limit for
  * them passed too, while the process stood still. */
 static void answers_came_while_stopped(void)
 {
 	enum { PEERS = 150 };
-	struct sockaddr_in a = loop_addr((uint16_t)port_to_tcp(HARSH_PORT, false));
-	int lfd = socket(AF_INET, SOCK_STREAM, 0), one = 1, n;
 	struct cm_channel *ch = ch_new();
 	struct cm_id *id[PEERS];
 	uint8_t rej[MPA_OURS_MAX];
 	struct mpa_cm_rej r = { .reason = CM_REJ_CONSUMER };
+	int lfd = mute(PEERS), n = mpa_cm_rej_encode(rej, sizeof(rej), &r);
 	static int fd[PEERS];
 
-	n = mpa_cm_rej_encode(rej, sizeof(rej), &r);
-	setsockopt(lfd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
-	REQUIRE(!bind(lfd, (struct sockaddr *)&a, sizeof(a)) && !listen(lfd, PEERS));
 	for (int i = 0; i < PEERS; i++)
 		id[i] = routed(ch, HARSH_PORT);
 	for (int i = 0; i < PEERS; i++) {
@@ -287,6 +294,33 @@ static void answers_came_while_stopped(void)
 		id_free(id[i]);
 		close(fd[i]);
 	}
+	close(lfd);
+	cm_channel_free(ch);
+}
+
+static int not_here(const struct sockaddr *sa)
+{
+	(void)sa;
+	return -ENODEV;
+}
+
+/* On another host a stopped process and a stranger look alike: more patience than
+ * on this one, but not for ever. */
+static void silent_remote_peer(void)
+{
+	struct anyrdma_interface far = device;
+	struct cm_channel *ch = ch_new();
+	struct cm_id *id = routed(ch, HARSH_PORT);
+	uint64_t begin = t_now_ms(), limit = 3 * conf_get()->cm_reply_ms;
+	int lfd = mute(1);
+
+	far.gid_of_addr = not_here;
+	cm_dev = &far;
+	CHECK_EQ(be->connect(id, &conn_param), 0);
+	CHECK(want(ch, RDMA_CM_EVENT_REJECTED, CM_REJ_NO_LISTENER));
+	CHECK(t_now_ms() - begin >= limit);
+	id_free(id);
+	cm_dev = &device;
 	close(lfd);
 	cm_channel_free(ch);
 }
@@ -348,6 +382,7 @@ int main(int argc, char **argv)
 	T_RUN(crowd_of_requests);
 	T_RUN(flood_after_reject);
 	T_RUN(answers_came_while_stopped);
+	T_RUN(silent_remote_peer);
 	T_RUN(thread_cannot_start);
 	T_RUN(forked_child);
 	T_RUN(nothing_left);

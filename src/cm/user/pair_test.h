@@ -199,7 +199,7 @@ static struct cm_event *want_for(struct cm_channel *ch, int type, int status, in
 	if (be->event_get(ch, &ev))
 		return NULL;
 	cm_event_unhold(ev);
-	if (!CHECK_EQ(ev->pub.event, type) | !CHECK_EQ(ev->pub.status, status)) {
+	if (!CHECK_EQ(ev->pub.event, type) || !CHECK_EQ(ev->pub.status, status)) {
 		diag("got %s", rdma_event_str(ev->pub.event));
 		cm_event_free(ev);
 		return NULL;
