@@ -270,7 +270,7 @@ void stream_broken(struct stream *s, int err, const char *why)
 	s->tx.blocked = false;
 	rewatch(s);
 	tx_fini(s);
-	req_fail_oldest(s, IBV_WC_RETRY_EXC_ERR, why);
+	req_peer_gone(s);
 	s->up_closed = true;
 	if (!s->user_gone)
 		up_post(s);
@@ -357,7 +357,7 @@ static void timer_fire(struct loop_timer *t)
 		finish(s);
 	} else if (s->state == STREAM_CLOSING) {
 		stream_timer(s, s->close_by); /* this was for something earlier */
-	} else if (s->state == STREAM_OPEN) {
+	} else if (s->state != STREAM_CLOSED) {
 		req_timer(s, now);
 		if (s->state == STREAM_OPEN)
 			tx_run(s);

@@ -250,6 +250,11 @@ void req_fail(struct stream *s, uint32_t idx, enum ibv_wc_status st,
 /* The oldest WQE that is not complete fails; nothing happens if there is none. */
 void req_fail_oldest(struct stream *s, enum ibv_wc_status st, const char *why)
 	REQUIRES(s->lock);
+/* The connection is over. Work that is there, or comes, fails as it does on a
+ * wire where nobody answers: when the QP's retries have run out, but after a
+ * second at the latest. A peer that is done destroys its QPs while we may still
+ * be sending; nobody who stops in time hears of it, as on hardware. */
+void req_peer_gone(struct stream *s) REQUIRES(s->lock);
 uint64_t req_budget(const struct dev_qp *qp); /* ns; UINT64_MAX: never */
 
 /* responder.c */

@@ -206,6 +206,22 @@ static void nak_lost(struct stream *s, uint32_t idx)
 	hold(s, HOLD_LOST, req_budget(s->qp));
 }
 
+void req_peer_gone(struct stream *s)
+{
+	uint64_t budget;
+	bool any;
+
+	lock_assert_held(&s->lock);
+	if (!s->qp || s->tx.hold == HOLD_LOST)
+		return;
+	lock_get(&s->qp->lock);
+	any = s->qp->sq.done != s->qp->sq.tail;
+	lock_put(&s->qp->lock);
+	budget = req_budget(s->qp);
+	if (any)
+		hold(s, HOLD_LOST, budget < SEC ? budget : SEC);
+}
+
 static void nak_rnr(struct stream *s, uint32_t idx, uint8_t timer)
 {
 	uint8_t limit = s->qp->attr.rnr_retry;
@@ -306,8 +322,11 @@ void req_hold_over(struct stream *s)
 		s->tx.hold = HOLD_NONE;
 		break;
 	case HOLD_LOST:
+		s->tx.hold = HOLD_NONE;
 		req_fail_oldest(s, IBV_WC_RETRY_EXC_ERR,
-				"the peer's QP is gone or in the error state");
+				s->state == STREAM_BROKEN ?
+					"the connection has ended" :
+					"the peer's QP is gone or in the error state");
 		break;
 	case HOLD_FAIL:
 		/* In order: only when everything before it was answered. */

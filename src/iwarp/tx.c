@@ -211,8 +211,7 @@ void tx_run(struct stream *s)
 	if (s->shut)
 		return;
 	if (s->state == STREAM_BROKEN) {
-		/* As on a wire where nobody answers. */
-		req_fail_oldest(s, IBV_WC_RETRY_EXC_ERR, "the connection is broken");
+		req_peer_gone(s);
 		return;
 	}
 	s->tx.blocked = false;

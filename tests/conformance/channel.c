@@ -603,7 +603,8 @@ static void *resolve_getter(void *arg)
 				continue;
 			FAIL("rdma_get_cm_event: %s", strerror(errno));
 		}
-		EQ(ev->event, RDMA_CM_EVENT_ADDR_RESOLVED);
+		if (ev->event != RDMA_CM_EVENT_ADDR_RESOLVED)
+			FAIL("got %s, status %d", conf_event_name(ev->event), ev->status);
 		if (atomic_fetch_add((atomic_uint *)ev->id->context, 1))
 			FAIL("an ADDR_RESOLVED came twice");
 		OK(rdma_ack_cm_event(ev));

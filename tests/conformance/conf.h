@@ -38,12 +38,19 @@
 #include <string.h>
 #include <unistd.h>
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#if defined(__SANITIZE_THREAD__)
+#define CONF_TSAN 1
+#elif defined(__SANITIZE_ADDRESS__)
 #define CONF_SANITIZER 1
 #elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#if __has_feature(thread_sanitizer)
+#define CONF_TSAN 1
+#elif __has_feature(address_sanitizer)
 #define CONF_SANITIZER 1
 #endif
+#endif
+#ifdef CONF_TSAN
+#define CONF_SANITIZER 1
 #endif
 
 /* Event numbers that Debian 12's header does not have. */

@@ -448,6 +448,27 @@ static void receive_with_bad_lkey(void)
 	stop();
 }
 
+/* Only windows can be invalidated from afar; a region stays as it is. */
+static void invalidating_a_region(void)
+{
+	struct ibv_send_wr wr;
+	struct ibv_wc wc;
+
+	start();
+	OK(conf_recv(c.p->qp, 1, &p, 0, 64));
+	wr = conf_wr(2, IBV_WR_SEND_WITH_INV, NULL, 0);
+	wr.invalidate_rkey = p.mr->rkey;
+	OK(conf_post(c.a->qp, &wr));
+	conf_wc(c.a->send_cq, &wc);
+	EQ(wc.wr_id, 2);
+	if (wc.status != IBV_WC_REM_ACCESS_ERR && wc.status != IBV_WC_REM_OP_ERR &&
+	    wc.status != IBV_WC_REM_INV_REQ_ERR)
+		FAIL("the sender is told: %s", ibv_wc_status_str(wc.status));
+	conf_wc(c.p->recv_cq, &wc);
+	CHECK(wc.wr_id == 1 && wc.status != IBV_WC_SUCCESS);
+	stop();
+}
+
 /* Flush. */
 
 static void flush_keeps_the_order(void)
@@ -592,6 +613,7 @@ static const struct conf_case cases[] = {
 	CASE(send_from_another_pd),
 	CASE(read_into_read_only_region),
 	CASE(receive_with_bad_lkey),
+	CASE(invalidating_a_region),
 	CASE(flush_keeps_the_order),
 	CASE(unsignalled_failure_is_reported),
 	CASE(modify_to_err_flushes),

@@ -31,6 +31,8 @@
 /* What is to be done at the listener once the child's lock is dropped. */
 enum after { AFTER_NONE, AFTER_OFFER, AFTER_FORGET, AFTER_LISTENER };
 
+enum { REFUSALS = 6 };
+
 static void conn_ready(struct loop_fd *lf, uint32_t revents);
 
 static void do_after(struct user_id *u, enum after after)
@@ -238,11 +240,28 @@ static void active_unreachable(struct user_id *u, int err) REQUIRES(u->lock)
 	user_post(u, RDMA_CM_EVENT_UNREACHABLE, -err);
 }
 
+/* A listener may be about to come: a server that makes a new one for each client
+ * (perftest -R) is without one for a moment. The kernel's CM is so slow that nobody
+ * meets that moment there; here the client asks again for REFUSALS times, 63 ms in
+ * all, before it believes it. */
+static bool refused_for_now(struct user_id *u) REQUIRES(u->lock)
+{
+	if (u->state != US_TCP_CONNECTING || u->fd < 0 || u->refusals == REFUSALS)
+		return false;
+	if (u->watched)
+		cm_dev->loop_fd_mod(&u->lf, 0);
+	u->pausing = true;
+	user_timer_set(u, 1u << u->refusals++);
+	return true;
+}
+
 /* The TCP connection did not come about, or ended before any answer. */
 static void active_failed(struct user_id *u, int err) REQUIRES(u->lock)
 {
 	char a[PORT_ADDR_STR];
 
+	if (err == ECONNREFUSED && refused_for_now(u))
+		return;
 	if (err != ECONNREFUSED && err != ECONNRESET && err != ENOTCONN && err != EPIPE) {
 		active_unreachable(u, err);
 		return;
@@ -375,48 +394,63 @@ static void socket_options(struct user_id *u, int fd)
 		setsockopt(fd, IPPROTO_IPV6, IPV6_TCLASS, &tos, sizeof(tos));
 }
 
-/* 0: connected, -EINPROGRESS, or -errno. */
-static int tcp_start(struct user_id *u, uint16_t tcp_port) REQUIRES(u->lock)
+/* A socket bound to the id's source; the port is chosen at connect, per
+ * destination. */
+static int tcp_socket(struct user_id *u) REQUIRES(u->lock)
 {
-	struct sockaddr_storage from = u->src, to = u->dst;
-	socklen_t len = sa_len((struct sockaddr *)&to);
+	struct sockaddr_storage from = u->src;
 	int one = 1, fd;
 
-	fd = socket(to.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+	fd = socket(from.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
 	if (fd < 0)
 		return -errno;
 	u->fd = cm_dev->fd_take(fd);
 	socket_options(u, u->fd);
 	sa_set_port((struct sockaddr *)&from, 0);
-	sa_set_port((struct sockaddr *)&to, tcp_port);
-	/* The source port is chosen at connect, per destination. */
 	setsockopt(u->fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, &one, sizeof(one));
-	if (bind(u->fd, (struct sockaddr *)&from, len))
-		return -errno;
-	if (connect(u->fd, (struct sockaddr *)&to, len))
-		return -errno;
-	return 0;
+	return bind(u->fd, (struct sockaddr *)&from, sa_len((struct sockaddr *)&from)) ?
+		       -errno :
+		       0;
+}
+
+/* Also for the second time, after a refusal: Linux takes the same socket again. */
+static void tcp_connect(struct user_id *u) REQUIRES(u->lock)
+{
+	struct sockaddr_storage to = u->dst;
+	int port = port_to_tcp(sa_port((struct sockaddr *)&u->dst), conf_get()->ports_identity);
+	uint64_t now = user_now();
+	int ret;
+
+	sa_set_port((struct sockaddr *)&to, (uint16_t)port);
+	ret = connect(u->fd, (struct sockaddr *)&to, sa_len((struct sockaddr *)&to));
+	if (ret && errno == ECONNABORTED && u->refusals) /* ends the attempt before */
+		ret = connect(u->fd, (struct sockaddr *)&to, sa_len((struct sockaddr *)&to));
+	if (!ret) {
+		tcp_up(u);
+		return;
+	}
+	if (errno != EINPROGRESS) {
+		active_failed(u, errno);
+		return;
+	}
+	user_timer_set(u, u->final > now ? (u->final - now) / MSEC : 0);
+	ret = user_fd_watch(u, EPOLLOUT);
+	if (ret)
+		active_unreachable(u, -ret);
 }
 
 static void active_start(struct user_id *u) REQUIRES(u->lock)
 {
 	uint16_t port = sa_port((struct sockaddr *)&u->dst);
-	int tcp = port_to_tcp(port, conf_get()->ports_identity);
-	int ret = port && tcp > 0 ? tcp_start(u, (uint16_t)tcp) : -ECONNREFUSED;
+	int ret = -ECONNREFUSED;
 
-	if (ret && ret != -EINPROGRESS) {
-		active_failed(u, -ret);
-		return;
-	}
 	u->final = user_now() + retry_time_ms() * MSEC;
-	if (!ret) {
-		tcp_up(u);
-		return;
-	}
-	user_timer_set(u, retry_time_ms());
-	ret = user_fd_watch(u, EPOLLOUT);
+	if (port && port_to_tcp(port, conf_get()->ports_identity) > 0)
+		ret = tcp_socket(u);
 	if (ret)
-		active_unreachable(u, -ret);
+		active_failed(u, -ret);
+	else
+		tcp_connect(u);
 }
 
 static int connect_check(struct user_id *u, const struct cm_conn_param *p)
@@ -549,7 +583,12 @@ void user_child_start(struct user_id *u)
 static enum after tcp_connecting_timeout(struct user_id *u)
 {
 	lock_assert_held(&u->lock);
-	active_unreachable(u, ETIMEDOUT);
+	if (u->pausing) {
+		u->pausing = false;
+		tcp_connect(u);
+	} else {
+		active_unreachable(u, ETIMEDOUT);
+	}
 	return AFTER_NONE;
 }
 

@@ -110,6 +110,8 @@ struct user_id {
 	struct stream *stream;
 	bool expected;		/* stream_expect() called */
 	bool key_seen;		/* active: the key of a reply has come */
+	bool pausing;		/* active: refused, will ask again */
+	uint8_t refusals;
 	bool key_sent;		/* passive: it was sent ahead */
 	bool early_dreq;	/* active: DREQ came before our RTU */
 	bool refused;		/* passive, reserve descriptor: to be rejected */
