@@ -225,7 +225,7 @@ static void finish(struct stream *s)
 static void close_step(struct stream *s)
 {
 	lock_assert_held(&s->lock);
-	if (!s->user_gone || s->qp || s->state == STREAM_CLOSED)
+	if (!s->user_gone || s->qp || s->joined || s->state == STREAM_CLOSED)
 		return;
 	if (s->state == STREAM_BROKEN) {
 		finish(s);
@@ -539,15 +539,21 @@ void stream_stop(struct stream *s)
 /* Into the group first: from then on only the lock's holder changes what is watched. */
 int stream_attach(struct stream *s, struct dev_qp *qp)
 {
-	int ret = poll_add(qp->recv_cq, &s->src);
+	int ret;
 
-	if (ret)
-		return ret;
 	lock_get(&s->lock);
-	ret = poll_mod(&s->src, wanted_events(s));
+	s->joined = true;
+	stream_unlock(s);
+	ret = poll_add(qp->recv_cq, &s->src);
+	lock_get(&s->lock);
+	if (!ret)
+		ret = poll_mod(&s->src, wanted_events(s));
 	if (ret) {
 		stream_unlock(s);
 		poll_del(&s->src);
+		lock_get(&s->lock);
+		s->joined = false;
+		stream_unlock(s);
 		return ret;
 	}
 	loop_fd_mod(&s->lf, 0);
@@ -583,6 +589,7 @@ void stream_detach(struct stream *s, struct dev_qp *qp)
 	stream_unlock(s);
 	poll_del(&s->src);
 	lock_get(&s->lock);
+	s->joined = false;
 	if (s->state == STREAM_OPEN)
 		tx_run(s); /* what resp_lost() has to say */
 	rewatch(s);

@@ -168,6 +168,7 @@ struct stream {
 	struct loop_fd lf;   /* while no QP is attached */
 	struct poll_source src; /* while one is */
 	bool grouped;	     /* src, not lf, watches the descriptor */
+	bool joined;	     /* in a poll group, or on the way in or out: must not close */
 	bool shut;	     /* SHUT_WR done: only read to EOF */
 	struct loop_timer timer; /* hold, retry, closing: the earliest */
 	uint64_t timer_at;

@@ -76,6 +76,17 @@ mapped() {
 first_port() {
 	port=$1
 }
+
+# Both ends on one host: in a network namespace of our own where that is allowed, so that neither
+# another run of these scripts nor a foreign program can hold, or answer on, one of our ports.
+own_host() {
+	[ -n "${OWN_HOST:-}" ] && return
+	if "$lab" enter unshare --net true > /dev/null 2>&1; then
+		OWN_HOST=1 exec "$lab" enter unshare --net bash -c \
+			'ip link set lo up && exec "$@"' own_host "$0" "$@"
+	fi
+	echo "# no network namespace of our own: another run at the same time would disturb"
+}
 next_port() {
 	port=$((port + 1))
 }

@@ -5,6 +5,7 @@
 . "$(dirname "$0")/lib.sh"
 . "$here/cases.sh"
 need ib_send_bw ib_write_lat
+own_host "$@"
 first_port 21000
 
 where=127.0.0.1 server_addr=127.0.0.1 client_addr=127.0.0.1 tcp_addr=127.0.0.1

@@ -4,6 +4,7 @@
 . "$(dirname "$0")/lib.sh"
 . "$here/cases.sh"
 need ibv_devices ibv_devinfo ibv_rc_pingpong ibv_srq_pingpong
+own_host "$@"
 first_port 20500
 
 solo "ibv_devices" 10 ibv_devices "anyrdma0"

@@ -4,6 +4,7 @@
 # the CM qperf exchanges LIDs, which no Ethernet device has: it must be refused, as on rxe.
 . "$(dirname "$0")/lib.sh"
 need qperf
+own_host "$@"
 first_port 19800
 
 qperf_case() { # TEST

@@ -4,6 +4,7 @@
 . "$(dirname "$0")/lib.sh"
 . "$here/cases.sh"
 need ucmatose
+own_host "$@"
 first_port 7300
 
 where=127.0.0.1 server_addr=127.0.0.1 client_addr=127.0.0.1 wildcard=0.0.0.0

@@ -3,6 +3,7 @@
 # Programs that destroy all they made, under valgrind: no leak, no wrong access.
 . "$(dirname "$0")/lib.sh"
 need valgrind rdma_server rdma_client
+own_host "$@"
 first_port 7700
 scale=$((scale * 2))
 leak=$BUILD/tests/leak
