@@ -64,12 +64,13 @@ void user_get(struct user_id *u)
 
 void user_put(struct user_id *u)
 {
-	struct user_id *listener = u->listener;
+	struct user_id *listener;
 
 	/* Release: this thread's writes are before the free; acquire: the
 	 * thread that frees sees everybody's. */
 	if (atomic_fetch_sub_explicit(&u->refs, 1, memory_order_acq_rel) != 1)
 		return;
+	listener = u->listener;
 	lock_fini(&u->lock);
 	free(u->nego);
 	free(u->lis);
