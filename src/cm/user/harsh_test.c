@@ -325,36 +325,7 @@ static void silent_remote_peer(void)
 	cm_channel_free(ch);
 }
 
-/* ---- no thread, no device ------------------------------------------------------------------ */
-
-static bool no_post(struct loop_work *w)
-{
-	(void)w;
-	return false;
-}
-
-/* A call that cannot be answered later is refused now. */
-static void thread_cannot_start(void)
-{
-	struct anyrdma_interface crippled = device;
-	struct cm_channel *ch = ch_new();
-	struct cm_id *id = id_new(ch, NULL);
-	struct sockaddr_in a = loop_addr(HARSH_PORT);
-
-	crippled.loop_post = no_post;
-	cm_dev = &crippled;
-	CHECK_EQ(be->resolve_addr(id, NULL, (struct sockaddr *)&a, 1000), -ENOMEM);
-	cm_dev = &device;
-	CHECK_EQ(be->resolve_addr(id, NULL, (struct sockaddr *)&a, 1000), 0);
-	CHECK(want(ch, RDMA_CM_EVENT_ADDR_RESOLVED, 0));
-	cm_dev = &crippled;
-	CHECK_EQ(be->resolve_route(id, 1000), -ENOMEM);
-	cm_dev = &device;
-	CHECK_EQ(be->resolve_route(id, 1000), 0);
-	CHECK(want(ch, RDMA_CM_EVENT_ROUTE_RESOLVED, 0));
-	id_free(id);
-	cm_channel_free(ch);
-}
+/* ---- no device ------------ ------------------------------------------------------------------ */
 
 static void forked_child(void)
 {
@@ -383,7 +354,6 @@ int main(int argc, char **argv)
 	T_RUN(flood_after_reject);
 	T_RUN(answers_came_while_stopped);
 	T_RUN(silent_remote_peer);
-	T_RUN(thread_cannot_start);
 	T_RUN(forked_child);
 	T_RUN(nothing_left);
 	return t_done();

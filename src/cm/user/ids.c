@@ -46,7 +46,6 @@ struct user_id *user_new(enum rdma_port_space ps, enum ibv_qp_type qp_type)
 	u->life_time = USER_LIFE_TIME;
 	u->fd = u->port.name_fd = u->port.tcp_fd = -1;
 	u->conn.local_psn = random_psn();
-	u->work.run = user_resolve_work;
 	u->timer.fire = user_timer_fire;
 	list_init(&u->child_link);
 

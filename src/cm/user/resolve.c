@@ -174,18 +174,6 @@ static int resolve_locked(struct user_id *u, const struct sockaddr *src,
 	return 0;
 }
 
-/* The event comes from the loop. A loop that cannot start (descriptors, threads:
- * logged there) is an immediate refusal, and the state steps back. */
-static int answer_later(struct user_id *u, enum user_step back) REQUIRES(u->lock)
-{
-	if (cm_dev->loop_post(&u->work)) {
-		user_get(u);
-		return 0;
-	}
-	user_step(u, back);
-	return -ENOMEM;
-}
-
 int user_resolve_addr(struct cm_id *id, const struct sockaddr *src,
 		      const struct sockaddr *dst, int timeout_ms)
 {
@@ -210,9 +198,11 @@ int user_resolve_addr(struct cm_id *id, const struct sockaddr *src,
 	}
 	if (!ret)
 		ret = resolve_locked(u, src, dst);
-	if (!ret) {
+	if (!ret) { /* nothing to wait for: the event is there when the call returns */
 		user_step(u, ST_RESOLVE_ADDR);
-		ret = answer_later(u, ST_ADDR_FAIL);
+		user_step(u, ST_ADDR_OK);
+		u->bound = true;
+		user_post(u, RDMA_CM_EVENT_ADDR_RESOLVED, 0);
 	}
 	lock_put(&u->lock);
 	return ret;
@@ -231,30 +221,14 @@ int user_resolve_route(struct cm_id *id, int timeout_ms)
 	if (!ret) {
 		if (u->timeout_set)
 			u->life_time = u->timeout ? u->timeout - 1 : USER_LIFE_TIME;
-		ret = answer_later(u, ST_ROUTE_FAIL);
+		user_step(u, ST_ROUTE_OK);
+		user_post(u, RDMA_CM_EVENT_ROUTE_RESOLVED, 0);
 	} else {
 		log_info("resolve_route is refused: the id is in state %s",
 			 user_state_str(u->state));
 	}
 	lock_put(&u->lock);
 	return ret;
-}
-
-void user_resolve_work(struct loop_work *w)
-{
-	struct user_id *u = container_of(w, struct user_id, work);
-
-	lock_get(&u->lock);
-	if (u->state == US_ADDR_QUERY) {
-		user_step(u, ST_ADDR_OK);
-		u->bound = true;
-		user_post(u, RDMA_CM_EVENT_ADDR_RESOLVED, 0);
-	} else if (u->state == US_ROUTE_QUERY) {
-		user_step(u, ST_ROUTE_OK);
-		user_post(u, RDMA_CM_EVENT_ROUTE_RESOLVED, 0);
-	}
-	lock_put(&u->lock);
-	user_put(u);
 }
 
 /* ---- queries ------------------------------------------------------------------------ */

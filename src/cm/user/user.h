@@ -97,7 +97,6 @@ struct user_id {
 	bool path_set;
 	struct ibv_path_data path; /* RDMA_OPTION_IB_PATH */
 
-	struct loop_work work;	 /* answers resolve calls */
 	struct loop_timer timer; /* one; meaning by state, see conn.c */
 	uint64_t deadline;	 /* ns; timer fires before it are stale */
 
@@ -161,7 +160,6 @@ int user_resolve_addr(struct cm_id *id, const struct sockaddr *src,
 int user_resolve_route(struct cm_id *id, int timeout_ms);
 int user_query_addr(struct cm_id *id, struct cm_addrs *out);
 int user_query_path(struct cm_id *id, struct ibv_path_data *path, int max);
-void user_resolve_work(struct loop_work *w);
 int user_bind_locked(struct user_id *u, const struct sockaddr *addr) REQUIRES(u->lock);
 
 /* option.c */
