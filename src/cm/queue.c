@@ -191,7 +191,7 @@ static uint64_t now_ns(void)
 	return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
 }
 
-void cm_event_fetched(struct cm_event *ev)
+static void fetched(struct cm_event *ev)
 {
 	struct cm_id *id = ev->charge;
 
@@ -204,23 +204,48 @@ void cm_event_fetched(struct cm_event *ev)
 	lock_put(&id->lock);
 }
 
+static void taken_locked(struct cm_event *ev)
+{
+	ev->charge->delivered++;
+	if (ev->mcast)
+		ev->mcast->delivered++;
+	fetched(ev);
+}
+
 int cm_event_dequeue(struct cm_channel *ch, struct cm_event **out) NO_TSA
 {
-	struct cm_event *ev;
 	struct list *node;
 	int r;
 
 	r = evq_get(&ch->q, &node);
 	if (r)
 		return r;
-	ev = list_entry(node, struct cm_event, link);
-	ev->charge->delivered++;
-	if (ev->mcast)
-		ev->mcast->delivered++;
-	cm_event_fetched(ev);
+	*out = list_entry(node, struct cm_event, link);
+	taken_locked(*out);
 	lock_put(&ch->q.lock);
-	*out = ev;
 	return 0;
+}
+
+bool cm_event_dequeue_waiting(struct cm_channel *ch, struct cm_event **out)
+{
+	struct list *node;
+
+	lock_get(&ch->q.lock);
+	node = list_pop(&ch->q.head);
+	if (node) {
+		*out = list_entry(node, struct cm_event, link);
+		taken_locked(*out);
+	}
+	lock_put(&ch->q.lock);
+	return node != NULL;
+}
+
+void cm_event_taken(struct cm_event *ev)
+{
+	struct cm_channel *ch = lock_channel(ev->charge);
+
+	taken_locked(ev);
+	unlock_channel(ev->charge, ch);
 }
 
 void cm_event_unhold(struct cm_event *ev)
