@@ -459,7 +459,8 @@ static T_UNUSED struct rdma_event_channel *channel(void)
 }
 
 /* Fetches an event of this type; NULL (and a failed check) if it is another. */
-static T_UNUSED struct rdma_cm_event *fetch(struct rdma_event_channel *ch, enum rdma_cm_event_type type)
+static T_UNUSED struct rdma_cm_event *fetch(struct rdma_event_channel *ch,
+					    enum rdma_cm_event_type type)
 {
 	struct rdma_cm_event *ev = NULL;
 
@@ -476,7 +477,8 @@ static T_UNUSED void fetch_ack(struct rdma_event_channel *ch, enum rdma_cm_event
 		rdma_ack_cm_event(ev);
 }
 
-static T_UNUSED struct rdma_cm_id *routed(struct rdma_event_channel *ch, enum rdma_port_space ps)
+static T_UNUSED struct rdma_cm_id *routed(struct rdma_event_channel *ch,
+					  enum rdma_port_space ps)
 {
 	struct rdma_cm_id *id = fake_id(ch, ps);
 
