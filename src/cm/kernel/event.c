@@ -84,28 +84,17 @@ static void take_param(const struct rdma_ucm_event_resp *resp, struct cm_event *
 
 /* ---- children ------------------------------------------------------------------ */
 
-static struct kernel_obj *child_new(struct cm_channel *ch, uint32_t handle)
-{
-	struct kernel_obj *o = calloc(1, sizeof(*o));
-
-	if (!o) {
-		log_error("no memory for a connection request");
-		return NULL;
-	}
-	o->handle = handle;
-	o->ch = ch;
-	o->fd = ch->pub.fd;
-	return o;
-}
-
 /* A negative descriptor: the channel was closed, and the child with it. */
 void kernel_child_drop(void *be_child)
 {
 	struct kernel_obj *o = be_child;
+	int i, r = -EINVAL;
 	uint32_t reported;
 
 	if (o->fd >= 0)
-		kernel_raw_destroy(o->fd, o->handle, &reported);
+		r = kernel_raw_destroy(o->fd, o->handle, &reported);
+	for (i = 0; r == -EINVAL && i < KERNEL_MOVES && o->moved_from[i] >= 0; i++)
+		r = kernel_raw_destroy(o->moved_from[i], o->handle, &reported);
 	free(o);
 }
 
@@ -122,45 +111,40 @@ void kernel_event_purge(struct cm_id *id)
 
 /* ---- fetching -------------------------------------------------------------------- */
 
-/* Nobody to give it to. The kernel has an id for a request, which must go. */
-static void lost(struct cm_channel *ch, const struct rdma_ucm_event_resp *resp)
+static void lost(const struct rdma_ucm_event_resp *resp)
 {
-	uint32_t reported;
-
 	log_warn("%s of kernel id %u names no id of this process (uid 0x%llx): dropped",
 		 rdma_event_str(resp->event), resp->id, (unsigned long long)resp->uid);
-	if (resp->event == RDMA_CM_EVENT_CONNECT_REQUEST)
-		kernel_raw_destroy(ch->pub.fd, resp->id, &reported);
 }
 
 /* True: ev is for the caller. False: it was none of its business, ev is unused. */
 static bool take(struct cm_channel *ch, const struct rdma_ucm_event_resp *resp,
 		 struct cm_event *ev)
 {
-	bool request = resp->event == RDMA_CM_EVENT_CONNECT_REQUEST, wanted;
-	struct kernel_obj *child = NULL;
-
 	/* Old kernels forget the uid of a child when its accept is under way. Its
 	 * establishment is news; anything else came before there was an id. */
-	wanted = resp->uid || resp->event == RDMA_CM_EVENT_ESTABLISHED;
-	if (request) {
-		child = child_new(ch, resp->id);
+	bool wanted = resp->uid || resp->event == RDMA_CM_EVENT_ESTABLISHED, known;
+	uint32_t reported;
+
+	if (resp->event == RDMA_CM_EVENT_CONNECT_REQUEST) {
+		struct kernel_obj *child = kernel_obj_new(ch);
+
+		if (child)
+			child->handle = resp->id;
+		else
+			kernel_raw_destroy(ch->pub.fd, resp->id, &reported);
+		ev->be_child = child;
 		wanted = wanted && child;
 	}
-	if (!kernel_obj_event(resp->uid, resp->id, ev, wanted)) {
-		lost(ch, resp);
-		free(child);
-		return false;
-	}
-	if (!wanted) {
-		if (request)
-			lost(ch, resp);
-		free(child);
+	known = kernel_obj_event(resp->uid, resp->id, ev, wanted);
+	if (!known)
+		lost(resp);
+	if (!known || !wanted) {
+		drop(ev);
 		return false;
 	}
 	ev->pub.event = resp->event;
 	ev->pub.status = (int)resp->status;
-	ev->be_child = child;
 	take_param(resp, ev);
 	return true;
 }

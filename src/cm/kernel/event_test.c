@@ -303,6 +303,38 @@ static void events_whose_queries_fail(void)
 	end(ch);
 }
 
+/* The kernel moves a waiting request with its listener, but not the child. */
+static void listener_moves_with_a_request(void)
+{
+	struct rdma_event_channel *ch = channel(), *b = rdma_create_event_channel(),
+				  *c = rdma_create_event_channel();
+	struct rdma_cm_id *lis = fake_id(ch, RDMA_PS_TCP);
+	struct rdma_ucm_event_resp req = { .event = 0 };
+	struct rdma_cm_event *ev;
+	uint32_t kid, refused;
+
+	kid = fk_request(handle(lis), &req);
+	refused = fk_request(handle(lis), &req);
+	CHECK_EQ(rdma_migrate_id(lis, b), 0);
+	CHECK_EQ(rdma_migrate_id(lis, c), 0);
+	CHECK_EQ(fk.ids[kid].fd, ch->fd);
+	ev = fetch(c, EV(CONNECT_REQUEST));
+	REQUIRE(ev);
+	CHECK_EQ(fk.ids[kid].fd, c->fd);
+	CHECK_EQ(rdma_reject(ev->id, NULL, 0), 0);
+	CHECK_EQ(rdma_destroy_id(ev->id), 0);
+	rdma_ack_cm_event(ev);
+	/* Found as well when it is to go. */
+	fk.fail[CMD(QUERY)] = ENXIO;
+	fk_event(handle(lis), EV(ADDR_CHANGE), 0);
+	fetch_ack(c, EV(ADDR_CHANGE));
+	CHECK(!fk.ids[refused].used);
+	CHECK_EQ(rdma_destroy_id(lis), 0);
+	rdma_destroy_event_channel(b);
+	rdma_destroy_event_channel(c);
+	end(ch);
+}
+
 static void strange_uids(void)
 {
 	struct rdma_event_channel *ch = channel();
@@ -543,6 +575,7 @@ int main(int argc, char **argv)
 	T_RUN(every_event);
 	T_RUN(datagram_events);
 	T_RUN(events_whose_queries_fail);
+	T_RUN(listener_moves_with_a_request);
 	T_RUN(strange_uids);
 	T_RUN(destroy_waits_for_an_event_in_flight);
 	T_RUN(other_events_wait);

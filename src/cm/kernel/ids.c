@@ -6,6 +6,7 @@
 #include "cm/kernel/kernel.h"
 
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 
 struct slot {
@@ -27,6 +28,20 @@ void kernel_obj_fork_child(void) NO_TSA
 	slots = NULL; /* the parent's objects stay reachable by their owners */
 	count = free_head = 0;
 	waiting = 0;
+}
+
+struct kernel_obj *kernel_obj_new(struct cm_channel *ch)
+{
+	struct kernel_obj *o = calloc(1, sizeof(*o));
+
+	if (!o) {
+		log_error("no memory for an id of the kernel's");
+		return NULL;
+	}
+	o->ch = ch;
+	o->fd = ch ? ch->pub.fd : -1;
+	memset(o->moved_from, -1, sizeof(o->moved_from));
+	return o;
 }
 
 static bool grow_locked(void) REQUIRES(table_lock)
@@ -107,9 +122,18 @@ static void count_locked(struct kernel_obj *o) REQUIRES(table_lock)
 		pthread_cond_broadcast(&came);
 }
 
+void kernel_obj_moved(struct kernel_obj *o, int from)
+{
+	lock_get(&table_lock);
+	memmove(&o->moved_from[1], &o->moved_from[0],
+		sizeof(o->moved_from) - sizeof(o->moved_from[0]));
+	o->moved_from[0] = from;
+	lock_put(&table_lock);
+}
+
 bool kernel_obj_event(uint64_t uid, uint32_t handle, struct cm_event *ev, bool take)
 {
-	struct kernel_obj *o;
+	struct kernel_obj *o, *child = ev->be_child;
 
 	lock_get(&table_lock);
 	o = find_locked(uid, handle);
@@ -119,6 +143,9 @@ bool kernel_obj_event(uint64_t uid, uint32_t handle, struct cm_event *ev, bool t
 		ev->charge = o->id;
 		ev->mcast = o->mc;
 		ev->pub.id = &o->id->pub;
+		if (child)
+			memcpy(child->moved_from, o->moved_from,
+			       sizeof(child->moved_from));
 		if (take)
 			cm_event_taken(ev);
 		count_locked(o);

@@ -68,6 +68,8 @@ bool kernel_knows(int fd, uint32_t cmd, struct rdma_ucm_cmd_hdr *hdr, size_t len
 
 /* ---- ids.c: what the kernel's answers name ---------------------------------- */
 
+enum { KERNEL_MOVES = 4 };
+
 /* An id or a joined group, as the kernel knows it. */
 struct kernel_obj {
 	uint64_t uid;	       /* ours, in the kernel's events; 0: none given yet */
@@ -77,6 +79,10 @@ struct kernel_obj {
 	struct cm_channel *ch; /* where a child came from ... */
 	int fd;		       /* ... and its descriptor, until it is an id */
 	uint32_t seen;	       /* events fetched that name it (table's lock) */
+	/* Descriptors that the id was moved away from, newest first, else -1. The
+	 * kernel moves a listener's undelivered requests with it, but leaves their
+	 * children behind: a child has its listener's here. (table's lock) */
+	int moved_from[KERNEL_MOVES];
 };
 
 #define KERNEL_UID_WAKE UINT64_MAX
@@ -91,13 +97,17 @@ static inline int kernel_fd(struct cm_id *id)
 	return to_channel(id->pub.channel)->pub.fd;
 }
 
+/* A new one, not registered, of a child of ch if that is not NULL. */
+struct kernel_obj *kernel_obj_new(struct cm_channel *ch);
 /* Gives the object a uid, which no other will have. 0 or -ENOMEM. */
 int kernel_obj_register(struct kernel_obj *o);
 void kernel_obj_unregister(struct kernel_obj *o);
 /* Finds the event's object by uid (by handle when uid is 0, a fault of old
- * kernels), sets ev's charge, mcast and pub.id, and books the event as fetched,
- * or, with `take` false, as seen and dropped. False: there is no such object. */
+ * kernels), sets ev's charge, mcast and pub.id, tells ev's child where it may be,
+ * and books the event as fetched, or, with `take` false, as seen and dropped. False: there is no such object. */
 bool kernel_obj_event(uint64_t uid, uint32_t handle, struct cm_event *ev, bool take);
+/* The id was moved away from this descriptor. */
+void kernel_obj_moved(struct kernel_obj *o, int from);
 /* The kernel has handed out n events of the object. Waits for the threads that
  * have not come from their system call to kernel_obj_event yet. */
 void kernel_obj_settle(struct kernel_obj *o, uint32_t n);

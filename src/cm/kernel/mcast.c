@@ -52,7 +52,7 @@ static void forget(struct cm_mcast *mc)
 int kernel_join(struct cm_id *id, struct cm_mcast *mc)
 {
 	struct rdma_ucm_create_id_resp resp = { 0 };
-	struct kernel_obj *o = calloc(1, sizeof(*o));
+	struct kernel_obj *o = kernel_obj_new(NULL);
 	int r;
 
 	if (!o)

@@ -88,13 +88,12 @@ static int raw_migrate(int from, int to, uint32_t handle, uint32_t *reported)
 
 static int id_create(struct cm_id *id)
 {
-	struct kernel_obj *o = calloc(1, sizeof(*o));
+	struct kernel_obj *o = kernel_obj_new(NULL);
 	int r;
 
 	if (!o)
 		return -ENOMEM;
 	o->id = id;
-	o->fd = -1;
 	r = kernel_obj_register(o);
 	if (!r)
 		r = kernel_raw_create(kernel_fd(id), o->uid, id->pub.ps,
@@ -108,22 +107,24 @@ static int id_create(struct cm_id *id)
 	return 0;
 }
 
-/* A child of a synchronous listener gets a channel of its own. No event can name
- * it before it is accepted. */
+/* A child of a synchronous listener gets a channel of its own; one whose listener
+ * moved may have been left behind. No event can name it before it is accepted. */
 static int id_adopt(struct cm_id *id)
 {
 	struct kernel_obj *o = to_kernel(id);
 	struct cm_channel *to = to_channel(id->pub.channel);
+	bool here = o->ch == to;
 	uint32_t reported;
-	int r;
+	int i, r = here ? -EINVAL : raw_migrate(o->fd, to->pub.fd, o->handle, &reported);
 
-	if (o->ch != to) {
-		r = raw_migrate(o->fd, to->pub.fd, o->handle, &reported);
-		if (r)
-			return r;
-	}
+	for (i = 0; r == -EINVAL && i < KERNEL_MOVES && o->moved_from[i] >= 0; i++)
+		r = raw_migrate(o->moved_from[i], to->pub.fd, o->handle, &reported);
+	if (r && !here)
+		return r;
 	o->id = id;
+	o->ch = NULL;
 	o->fd = -1;
+	memset(o->moved_from, -1, sizeof(o->moved_from));
 	return 0;
 }
 
@@ -160,6 +161,8 @@ static int id_migrate(struct cm_id *id, struct cm_channel *to, uint32_t *deliver
 	r = raw_migrate(from->pub.fd, to->pub.fd, o->handle, &reported);
 	if (r)
 		return r;
+	if (from != to)
+		kernel_obj_moved(o, from->pub.fd);
 	kernel_obj_settle(o, reported);
 	cm_event_move(id, to);
 	*delivered = cm_event_delivered(id);
