@@ -7,6 +7,7 @@
 #include "cm/kernel/fake_test.h"
 
 #include <sys/stat.h>
+#include <sys/sysmacros.h>
 
 /* ---- errors ------------------------------------------------------------------------- */
 
@@ -83,6 +84,8 @@ static void device_node(void)
 {
 	char root[] = "/tmp/kernel_test.XXXXXX", cmd[100];
 	struct kernel_sys sys = { root, real_open, fk_write, null_node, 50 };
+	struct stat st;
+	uint64_t start;
 	pthread_t t;
 	int fd;
 
@@ -94,15 +97,17 @@ static void device_node(void)
 	put_file(root, "/dev/char/", NULL);
 	CHECK_EQ(kernel_node_open(), -ENOENT); /* after waiting */
 	sys.node_wait_ms = 10000;
+	start = t_now_ms();
 	pthread_create(&t, NULL, make_node, root);
 	fd = kernel_node_open();
-	CHECK(fd >= 0);
+	CHECK(fd >= 0 && t_now_ms() - start < 9000);
 	close(fd);
 	pthread_join(t, NULL);
 	/* A node of this name with another number is not ours. */
 	put_file(root, "/dev/infiniband/rdma_cm", "/dev/zero");
 	fd = kernel_node_open();
 	CHECK(fd >= 0);
+	CHECK(!fstat(fd, &st) && st.st_rdev == makedev(1, 3));
 	CHECK_EQ(fcntl(fd, F_GETFD), FD_CLOEXEC);
 	close(fd);
 

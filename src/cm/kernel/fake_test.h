@@ -422,7 +422,7 @@ static T_UNUSED void fk_reset(void)
 	fk.open_error = fk.service_error = 0;
 	fk.no_af_ib = false;
 	fk.bound_guid = 77;
-	fk.index = 0;
+	fk.index = 4;
 	fk.port = 1;
 	fk.paths = 1;
 	fk.services = 1;
