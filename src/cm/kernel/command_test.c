@@ -442,6 +442,28 @@ static void services(void)
 	end(ch);
 }
 
+/* rdma_getaddrinfo asks through every InfiniBand port. */
+static void services_by_getaddrinfo(void)
+{
+	struct rdma_addrinfo hints = { .ai_flags = RAI_SA }, *res = NULL;
+
+	fk_reset();
+	CHECK_ERRNO(rdma_getaddrinfo(NULL, "storage", &hints, &res), ENOENT);
+	fv.infiniband = true;
+	fk.service_answers = true;
+	REQUIRE_EQ(rdma_getaddrinfo(NULL, "storage", &hints, &res), 0);
+	CHECK_EQ(FK_U16(CMD(CREATE_ID), 16), 0x13F);
+	CHECK_EQ(FK_U8(CMD(BIND), 8 + 8), 0xF0); /* the port's GID */
+	CHECK_EQ(be64toh(FK_U64(CMD(BIND), 8 + 24)), 0x013F0000);
+	CHECK_EQ(FK_U32(KERNEL_CMD_RESOLVE_IB_SERVICE, 80), 2);
+	CHECK(res && res->ai_family == AF_IB && !res->ai_next);
+	rdma_freeaddrinfo(res);
+	fk.service_error = EIO;
+	CHECK_ERRNO(rdma_getaddrinfo(NULL, "storage", &hints, &res), EIO);
+	fv.infiniband = false;
+	CHECK_EQ(fk.alive, 0);
+}
+
 static void user_events(void)
 {
 	struct rdma_event_channel *ch = channel();
@@ -558,6 +580,7 @@ int main(int argc, char **argv)
 	T_RUN(leave_that_fails);
 	T_RUN(migrating);
 	T_RUN(services);
+	T_RUN(services_by_getaddrinfo);
 	T_RUN(user_events);
 	T_RUN(old_commands);
 	T_RUN(version_3_makes_its_own_init);

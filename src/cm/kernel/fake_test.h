@@ -41,6 +41,7 @@ static struct {
 	int version;	    /* of the ABI; 0: netlink does not know */
 	int open_error;
 	int service_error; /* of RESOLVE_IB_SERVICE for an id that exists */
+	bool service_answers; /* at once, else the test posts the event */
 	bool no_af_ib;
 	uint32_t bound_guid, index, port; /* what QUERY says; guid 0: no device */
 	uint32_t paths, services;
@@ -332,6 +333,8 @@ static int fk_answer(int fd, uint32_t cmd, const void *p, size_t out)
 	case KERNEL_CMD_RESOLVE_IB_SERVICE:
 		memcpy(&handle, p, 4);
 		r = fk_find(fd, handle);
+		if (!r && !fk.service_error && fk.service_answers)
+			fk_event(handle, RDMA_CM_EVENT_ADDRINFO_RESOLVED, 0);
 		return r ? r : -fk.service_error;
 	}
 	return 0;
@@ -426,6 +429,7 @@ static T_UNUSED void fk_reset(void)
 	fk.port = 1;
 	fk.paths = 1;
 	fk.services = 1;
+	fk.service_answers = false;
 	fk.pause = NULL;
 	memset(&fk.attr, 0, sizeof(fk.attr));
 	kernel_sys = &fk_sys;
