@@ -104,7 +104,8 @@ int kernel_obj_register(struct kernel_obj *o);
 void kernel_obj_unregister(struct kernel_obj *o);
 /* Finds the event's object by uid (by handle when uid is 0, a fault of old
  * kernels), sets ev's charge, mcast and pub.id, tells ev's child where it may be,
- * and books the event as fetched, or, with `take` false, as seen and dropped. False: there is no such object. */
+ * and books the event as fetched, or, with `take` false, as seen and dropped.
+ * False: there is no such object. */
 bool kernel_obj_event(uint64_t uid, uint32_t handle, struct cm_event *ev, bool take);
 /* The id was moved away from this descriptor. */
 void kernel_obj_moved(struct kernel_obj *o, int from);
