@@ -136,6 +136,8 @@ static bool take(struct cm_channel *ch, const struct rdma_ucm_event_resp *resp,
 		ev->be_child = child;
 		wanted = wanted && child;
 	}
+	ev->pub.event = resp->event;
+	ev->pub.status = (int)resp->status;
 	known = kernel_obj_event(resp->uid, resp->id, ev, wanted);
 	if (!known)
 		lost(resp);
@@ -143,8 +145,6 @@ static bool take(struct cm_channel *ch, const struct rdma_ucm_event_resp *resp,
 		drop(ev);
 		return false;
 	}
-	ev->pub.event = resp->event;
-	ev->pub.status = (int)resp->status;
 	take_param(resp, ev);
 	return true;
 }

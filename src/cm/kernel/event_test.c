@@ -157,6 +157,10 @@ static void every_command_fails(void)
 	struct rdma_cm_event *ev;
 	int i, mask;
 
+	CHECK_ERRNO(rdma_establish(id), EINVAL); /* and the kernel is not asked */
+	CHECK_EQ(fk_count(CMD(ACCEPT)), 0);
+	fk_event(handle(id), EV(CONNECT_RESPONSE), 0);
+	fetch_ack(ch, EV(CONNECT_RESPONSE));
 #define FAILS(cmd, call) (fk.fail[cmd] = errnos[i], CHECK_ERRNO(call, want), fk.fail[cmd] = 0)
 	for (i = 0; i < 4; i++) {
 		int want = errnos[i] < 0 ? ENODATA : errnos[i];

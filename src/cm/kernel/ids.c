@@ -146,6 +146,8 @@ bool kernel_obj_event(uint64_t uid, uint32_t handle, struct cm_event *ev, bool t
 		if (child)
 			memcpy(child->moved_from, o->moved_from,
 			       sizeof(child->moved_from));
+		if (ev->pub.event == RDMA_CM_EVENT_CONNECT_RESPONSE)
+			atomic_store(&o->responded, true);
 		if (take)
 			cm_event_taken(ev);
 		count_locked(o);

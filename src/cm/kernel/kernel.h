@@ -79,6 +79,7 @@ struct kernel_obj {
 	struct cm_channel *ch; /* where a child came from ... */
 	int fd;		       /* ... and its descriptor, until it is an id */
 	uint32_t seen;	       /* events fetched that name it (table's lock) */
+	atomic_bool responded; /* the peer's reply was fetched */
 	/* Descriptors that the id was moved away from, newest first, else -1. The
 	 * kernel moves a listener's undelivered requests with it, but leaves their
 	 * children behind: a child has its listener's here. (table's lock) */

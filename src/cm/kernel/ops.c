@@ -242,10 +242,14 @@ static int accept_id(struct cm_id *id, const struct cm_conn_param *p)
 	return kernel_call(kernel_fd(id), RDMA_USER_CM_CMD_ACCEPT, &req, 0);
 }
 
+/* Too early, the kernel would reject the request that it sent itself. */
 static int establish(struct cm_id *id)
 {
 	KERNEL_REQ(req, rdma_ucm_accept);
 
+	if (!atomic_load(&to_kernel(id)->responded))
+		return log_refuse(EINVAL, "id %p: the peer has not answered yet",
+				  (void *)id);
 	req.p.id = to_kernel(id)->handle;
 	return kernel_call(kernel_fd(id), RDMA_USER_CM_CMD_ACCEPT, &req, 0);
 }
