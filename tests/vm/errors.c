@@ -80,11 +80,13 @@ static void channels(void)
 	say("bind after seteuid", rdma_bind_addr(id, (struct sockaddr *)&addr));
 	say("get_cm_event after seteuid", rdma_get_cm_event(ch, &ev));
 	say("destroy after seteuid", rdma_destroy_id(id));
+	/* Not even when it is the same user again; id and channel stay. */
 	if (seteuid(0))
 		fatal("seteuid");
 	say("destroy after seteuid back", rdma_destroy_id(id));
 
-	if (rdma_create_id(ch, &id, NULL, RDMA_PS_TCP))
+	ch = rdma_create_event_channel();
+	if (!ch || rdma_create_id(ch, &id, NULL, RDMA_PS_TCP))
 		fatal("id");
 	fd = dup(ch->fd);
 	close(ch->fd);

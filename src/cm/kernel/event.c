@@ -93,7 +93,7 @@ void kernel_child_drop(void *be_child)
 
 	if (o->fd >= 0)
 		r = kernel_raw_destroy(o->fd, o->handle, &reported);
-	for (i = 0; r == -EINVAL && i < KERNEL_MOVES && o->moved_from[i] >= 0; i++)
+	for (i = 0; kernel_not_there(r) && i < KERNEL_MOVES && o->moved_from[i] >= 0; i++)
 		r = kernel_raw_destroy(o->moved_from[i], o->handle, &reported);
 	free(o);
 }
@@ -149,10 +149,33 @@ static bool take(struct cm_channel *ch, const struct rdma_ucm_event_resp *resp,
 	return true;
 }
 
-int kernel_event_get(struct cm_channel *ch, struct cm_event **out)
+int kernel_event_take(int fd, struct cm_channel *ch, struct cm_event **out)
 {
 	struct rdma_ucm_event_resp resp;
 	struct cm_event *ev;
+	int r;
+
+	for (;;) {
+		/* Before the kernel lets go of the event. */
+		ev = calloc(1, sizeof(*ev));
+		if (!ev)
+			return -ENOMEM;
+		r = get(fd, &resp);
+		if (!r && resp.uid == KERNEL_UID_WAKE) {
+			kernel_wake_used(ch);
+			r = -ERESTART;
+		} else if (!r && take(ch, &resp, ev)) {
+			*out = ev;
+			return 0;
+		}
+		cm_event_free(ev);
+		if (r)
+			return r;
+	}
+}
+
+int kernel_event_get(struct cm_channel *ch, struct cm_event **out)
+{
 	int r;
 
 	for (;;) {
@@ -160,19 +183,8 @@ int kernel_event_get(struct cm_channel *ch, struct cm_event **out)
 			kernel_wake_settle(ch);
 			return 0;
 		}
-		/* Before the kernel lets go of the event. */
-		ev = calloc(1, sizeof(*ev));
-		if (!ev)
-			return -ENOMEM;
-		r = get(ch->pub.fd, &resp);
-		if (!r && resp.uid == KERNEL_UID_WAKE) {
-			kernel_wake_used(ch);
-		} else if (!r && take(ch, &resp, ev)) {
-			*out = ev;
-			return 0;
-		}
-		cm_event_free(ev);
-		if (r)
+		r = kernel_event_take(ch->pub.fd, ch, out);
+		if (r != -ERESTART)
 			return r;
 	}
 }

@@ -344,6 +344,74 @@ static void listener_moves_with_a_request(void)
 	end(ch);
 }
 
+/* A listener, which goes by way of a descriptor of its own: nothing of what waits
+ * depends on the old channel any more. */
+static void listener_moves_for_good(void)
+{
+	struct rdma_event_channel *ch = channel(), *to = rdma_create_event_channel();
+	struct rdma_cm_id *lis = fake_id(ch, RDMA_PS_TCP);
+	struct rdma_ucm_event_resp req = { .event = 0 };
+	struct rdma_cm_event *ev;
+	uint32_t kid[3];
+	int i, old = ch->fd;
+
+	CHECK_EQ(rdma_listen(lis, 3), 0);
+	for (i = 0; i < 2; i++) {
+		req.param.conn.qp_num = 100 + (uint32_t)i;
+		kid[i] = fk_request(handle(lis), &req);
+	}
+	CHECK_EQ(rdma_migrate_id(lis, to), 0);
+	CHECK_EQ(fk_count(CMD(MIGRATE_ID)), 4);
+	CHECK(!fake_readable(ch) && fake_readable(to));
+	for (i = 0; i < 2; i++)
+		CHECK_EQ(fk.ids[kid[i]].fd, to->fd);
+	CHECK_EQ(fk.ids[handle(lis)].fd, to->fd);
+	/* One that came while the listener was on its way. */
+	kid[2] = fk_request(handle(lis), &req);
+	fk.ids[kid[2]].fd = to_kernel(to_id(lis))->halfway;
+	rdma_destroy_event_channel(ch);
+	CHECK_EQ(open("/dev/null", O_RDONLY), old); /* as if it were somebody's */
+	for (i = 0; i < 3; i++) {
+		ev = fetch(to, EV(CONNECT_REQUEST));
+		REQUIRE(ev);
+		CHECK_EQ(handle(ev->id), kid[i]);
+		CHECK_EQ(fk.ids[kid[i]].fd, to->fd);
+		CHECK(ev->listen_id == lis && ev->id->channel == to);
+		CHECK_EQ(rdma_destroy_id(ev->id), 0);
+		rdma_ack_cm_event(ev);
+	}
+	close(old);
+	CHECK(!fake_readable(to));
+	CHECK_EQ(rdma_destroy_id(lis), 0);
+	end(to);
+}
+
+/* It cannot: it stays, and so does what waits. */
+static void listener_that_cannot_move(void)
+{
+	struct rdma_event_channel *ch = channel(), *to = rdma_create_event_channel();
+	struct rdma_cm_id *lis = fake_id(ch, RDMA_PS_TCP);
+	struct rdma_ucm_event_resp req = { .event = 0 };
+	struct rdma_cm_event *ev;
+
+	CHECK_EQ(rdma_listen(lis, 3), 0);
+	fk_request(handle(lis), &req);
+	fk.open_error = EMFILE;
+	CHECK_ERRNO(rdma_migrate_id(lis, to), EMFILE);
+	fk.open_error = 0;
+	fk.fail[CMD(MIGRATE_ID)] = ENXIO;
+	CHECK_ERRNO(rdma_migrate_id(lis, to), ENXIO);
+	fk.fail[CMD(MIGRATE_ID)] = 0;
+	CHECK(lis->channel == ch && fake_readable(ch));
+	ev = fetch(ch, EV(CONNECT_REQUEST));
+	REQUIRE(ev);
+	CHECK_EQ(rdma_destroy_id(ev->id), 0);
+	rdma_ack_cm_event(ev);
+	CHECK_EQ(rdma_destroy_id(lis), 0);
+	rdma_destroy_event_channel(to);
+	end(ch);
+}
+
 static void strange_uids(void)
 {
 	struct rdma_event_channel *ch = channel();
@@ -585,6 +653,8 @@ int main(int argc, char **argv)
 	T_RUN(datagram_events);
 	T_RUN(events_whose_queries_fail);
 	T_RUN(listener_moves_with_a_request);
+	T_RUN(listener_moves_for_good);
+	T_RUN(listener_that_cannot_move);
 	T_RUN(strange_uids);
 	T_RUN(destroy_waits_for_an_event_in_flight);
 	T_RUN(other_events_wait);

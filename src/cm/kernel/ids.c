@@ -40,6 +40,7 @@ struct kernel_obj *kernel_obj_new(struct cm_channel *ch)
 	}
 	o->ch = ch;
 	o->fd = ch ? ch->pub.fd : -1;
+	o->halfway = -1;
 	memset(o->moved_from, -1, sizeof(o->moved_from));
 	return o;
 }

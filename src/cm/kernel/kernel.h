@@ -80,9 +80,11 @@ struct kernel_obj {
 	int fd;		       /* ... and its descriptor, until it is an id */
 	uint32_t seen;	       /* events fetched that name it (table's lock) */
 	atomic_bool responded; /* the peer's reply was fetched */
+	bool listening;
+	int halfway;	       /* of a listener that was moved: see migrate.c; else -1 */
 	/* Descriptors that the id was moved away from, newest first, else -1. The
-	 * kernel moves a listener's undelivered requests with it, but leaves their
-	 * children behind: a child has its listener's here. (table's lock) */
+	 * kernel may have left a child there: it has its listener's here (table's
+	 * lock). */
 	int moved_from[KERNEL_MOVES];
 };
 
@@ -96,6 +98,12 @@ static inline struct kernel_obj *to_kernel(struct cm_id *id)
 static inline int kernel_fd(struct cm_id *id)
 {
 	return to_channel(id->pub.channel)->pub.fd;
+}
+
+/* The kernel's answer when an id is not on this descriptor, or it was closed. */
+static inline bool kernel_not_there(int r)
+{
+	return r == -EINVAL || r == -ENOENT || r == -EBADF;
 }
 
 /* A new one, not registered, of a child of ch if that is not NULL. */
@@ -143,6 +151,14 @@ void kernel_event_purge(struct cm_id *id);
 int kernel_write_event(struct cm_id *id, enum rdma_cm_event_type event, int status,
 		       uint64_t arg);
 void kernel_child_drop(void *be_child);
+/* The next event that fd, a channel's, has for the application; ch: where
+ * a child is to live. Booked as fetched. 0, -errno, or -ERESTART: look at ch's own
+ * queue. */
+int kernel_event_take(int fd, struct cm_channel *ch, struct cm_event **ev);
+
+/* migrate.c */
+int kernel_id_adopt(struct cm_id *id);
+int kernel_id_migrate(struct cm_id *id, struct cm_channel *to, uint32_t *delivered);
 
 /* addr.c */
 int kernel_bind(struct cm_id *id, const struct sockaddr *addr);

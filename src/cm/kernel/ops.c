@@ -71,21 +71,6 @@ int kernel_raw_destroy(int fd, uint32_t handle, uint32_t *reported)
 	return r;
 }
 
-static int raw_migrate(int from, int to, uint32_t handle, uint32_t *reported)
-{
-	KERNEL_REQ(req, rdma_ucm_migrate_id);
-	struct rdma_ucm_migrate_resp resp = { 0 };
-	int r;
-
-	req.p.response = (uintptr_t)&resp;
-	req.p.id = handle;
-	req.p.fd = (uint32_t)from;
-	r = kernel_call(to, RDMA_USER_CM_CMD_MIGRATE_ID, &req, sizeof(resp));
-	if (!r)
-		*reported = resp.events_reported;
-	return r;
-}
-
 static int id_create(struct cm_id *id)
 {
 	struct kernel_obj *o = kernel_obj_new(NULL);
@@ -104,27 +89,6 @@ static int id_create(struct cm_id *id)
 		return r;
 	}
 	id->be_id = o;
-	return 0;
-}
-
-/* A child of a synchronous listener gets a channel of its own; one whose listener
- * moved may have been left behind. No event can name it before it is accepted. */
-static int id_adopt(struct cm_id *id)
-{
-	struct kernel_obj *o = to_kernel(id);
-	struct cm_channel *to = to_channel(id->pub.channel);
-	bool here = o->ch == to;
-	uint32_t reported;
-	int i, r = here ? -EINVAL : raw_migrate(o->fd, to->pub.fd, o->handle, &reported);
-
-	for (i = 0; r == -EINVAL && i < KERNEL_MOVES && o->moved_from[i] >= 0; i++)
-		r = raw_migrate(o->moved_from[i], to->pub.fd, o->handle, &reported);
-	if (r && !here)
-		return r;
-	o->id = id;
-	o->ch = NULL;
-	o->fd = -1;
-	memset(o->moved_from, -1, sizeof(o->moved_from));
 	return 0;
 }
 
@@ -147,27 +111,9 @@ static int id_destroy(struct cm_id *id, uint32_t *delivered)
 	kernel_wake_settle(to_channel(id->pub.channel));
 	*delivered = cm_event_delivered(id);
 	id->be_id = NULL;
+	if (o->halfway >= 0)
+		close(o->halfway);
 	free(o);
-	return 0;
-}
-
-static int id_migrate(struct cm_id *id, struct cm_channel *to, uint32_t *delivered)
-{
-	struct kernel_obj *o = to_kernel(id);
-	uint32_t reported;
-	struct cm_channel *from = to_channel(id->pub.channel);
-	int r;
-
-	r = raw_migrate(from->pub.fd, to->pub.fd, o->handle, &reported);
-	if (r)
-		return r;
-	if (from != to)
-		kernel_obj_moved(o, from->pub.fd);
-	kernel_obj_settle(o, reported);
-	cm_event_move(id, to);
-	*delivered = cm_event_delivered(id);
-	kernel_wake_settle(from);
-	kernel_wake_settle(to);
 	return 0;
 }
 
@@ -185,10 +131,14 @@ static int resolve_route(struct cm_id *id, int timeout_ms)
 static int listen_id(struct cm_id *id, int backlog)
 {
 	KERNEL_REQ(req, rdma_ucm_listen);
+	int r;
 
 	req.p.id = to_kernel(id)->handle;
 	req.p.backlog = (uint32_t)backlog;
-	return kernel_call(kernel_fd(id), RDMA_USER_CM_CMD_LISTEN, &req, 0);
+	r = kernel_call(kernel_fd(id), RDMA_USER_CM_CMD_LISTEN, &req, 0);
+	if (!r)
+		to_kernel(id)->listening = true;
+	return r;
 }
 
 static void fill(struct rdma_ucm_conn_param *out, struct rdma_ucm_ece *ece,
@@ -318,9 +268,9 @@ const struct cm_backend cm_backend_kernel = {
 	.event_get = kernel_event_get,
 	.event_unget = kernel_wake,
 	.id_create = id_create,
-	.id_adopt = id_adopt,
+	.id_adopt = kernel_id_adopt,
 	.id_destroy = id_destroy,
-	.id_migrate = id_migrate,
+	.id_migrate = kernel_id_migrate,
 	.child_drop = kernel_child_drop,
 	.bind = kernel_bind,
 	.resolve_addr = kernel_resolve_addr,
