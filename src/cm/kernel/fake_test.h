@@ -274,11 +274,23 @@ static void fk_query_route(const struct rdma_ucm_query *q)
 
 /* ---- the device node ---------------------------------------------------------------- */
 
+/* Both commands begin with response and uid; the id's place differs. */
+static void fk_join(int fd, const struct rdma_ucm_join_mcast *p, size_t id_at)
+{
+	uint32_t handle;
+
+	pthread_mutex_lock(&fk.lock);
+	handle = fk_new_locked(fd, p->uid, 0);
+	fk.ids[handle].mc = true;
+	memcpy(&fk.ids[handle].owner, (const char *)p + id_at, 4);
+	*(uint32_t *)(uintptr_t)p->response = handle;
+	pthread_mutex_unlock(&fk.lock);
+}
+
 static int fk_answer(int fd, uint32_t cmd, const void *p, size_t out)
 {
 	const struct rdma_ucm_create_id *create = p;
 	const struct rdma_ucm_destroy_id *destroy = p;
-	const struct rdma_ucm_join_mcast *join = p;
 	const struct rdma_ucm_accept *accept = p;
 	uint32_t handle, *resp32;
 	int r;
@@ -320,13 +332,7 @@ static int fk_answer(int fd, uint32_t cmd, const void *p, size_t out)
 		return fk_get_event(fd, (void *)(uintptr_t)destroy->response);
 	case RDMA_USER_CM_CMD_JOIN_MCAST:
 	case RDMA_USER_CM_CMD_JOIN_IP_MCAST:
-		pthread_mutex_lock(&fk.lock);
-		handle = fk_new_locked(fd, join->uid, 0);
-		fk.ids[handle].mc = true;
-		memcpy(&fk.ids[handle].owner, (const char *)p +
-		       (cmd == RDMA_USER_CM_CMD_JOIN_MCAST ? 16 : 44), 4);
-		*(uint32_t *)(uintptr_t)join->response = handle;
-		pthread_mutex_unlock(&fk.lock);
+		fk_join(fd, p, cmd == RDMA_USER_CM_CMD_JOIN_MCAST ? 16 : 44);
 		return 0;
 	case RDMA_USER_CM_CMD_MIGRATE_ID:
 		return fk_migrate(fd, p);
