@@ -40,6 +40,7 @@ static struct {
 	int newest;	    /* commands from here on are unknown */
 	int version;	    /* of the ABI; 0: netlink does not know */
 	int open_error;
+	int no_wildcard; /* so many resolutions of wake.c fail */
 	int service_error; /* of RESOLVE_IB_SERVICE for an id that exists */
 	bool service_answers; /* at once, else the test posts the event */
 	bool no_af_ib;
@@ -313,6 +314,8 @@ static int fk_answer(int fd, uint32_t cmd, const void *p, size_t out)
 	case RDMA_USER_CM_CMD_RESOLVE_IP:
 		memcpy(&handle, (const char *)p +
 		       (cmd == RDMA_USER_CM_CMD_RESOLVE_IP ? 56 : 0), 4);
+		if (fk.ids[handle].uid == KERNEL_UID_WAKE && fk.no_wildcard-- > 0)
+			return -ENODEV;
 		if (fk.ids[handle].uid == KERNEL_UID_WAKE)
 			fk_event(handle, RDMA_CM_EVENT_ADDR_RESOLVED, 0);
 		return 0;
@@ -428,7 +431,7 @@ static T_UNUSED void fk_reset(void)
 	memset(fk.fail, 0, sizeof(fk.fail));
 	fk.newest = FK_CMDS;
 	fk.version = 4;
-	fk.open_error = fk.service_error = 0;
+	fk.open_error = fk.service_error = fk.no_wildcard = 0;
 	fk.no_af_ib = false;
 	fk.bound_guid = 77;
 	fk.index = 4;

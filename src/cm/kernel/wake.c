@@ -3,11 +3,13 @@
  * them), or cannot queue (USER and the like on a kernel without WRITE_CM_EVENT),
  * wait on the channel's own queue. poll() looks at the kernel's fd alone, so while
  * that queue is not empty a kernel id of no other purpose has an event there: the
- * wildcard address resolves at once to whatever device there is. Destroying this
- * id takes the event away again. */
+ * wildcard address resolves at once to whatever device there is, but for iWARP, and
+ * an address of this host's always does. Destroying this id takes the event away
+ * again. */
 #include "base/log.h"
 #include "cm/kernel/kernel.h"
 
+#include <ifaddrs.h>
 #include <netinet/in.h>
 #include <stdlib.h>
 
@@ -19,9 +21,24 @@ struct wake {
 
 static struct lock wake_lock = LOCK_INIT;
 
-static void wake_locked(struct cm_channel *ch) REQUIRES(wake_lock)
+static int resolve_something(int fd, uint32_t handle)
 {
 	struct sockaddr_in any = { .sin_family = AF_INET };
+	struct ifaddrs *all, *a;
+	int r;
+
+	r = kernel_raw_resolve(fd, handle, NULL, (struct sockaddr *)&any, TIMEOUT_MS);
+	if (!r || getifaddrs(&all))
+		return r;
+	for (a = all; a && r; a = a->ifa_next)
+		if (a->ifa_addr && a->ifa_addr->sa_family == AF_INET)
+			r = kernel_raw_resolve(fd, handle, NULL, a->ifa_addr, TIMEOUT_MS);
+	freeifaddrs(all);
+	return r;
+}
+
+static void wake_locked(struct cm_channel *ch) REQUIRES(wake_lock)
+{
 	uint32_t reported;
 	struct wake *w;
 	int r;
@@ -34,8 +51,7 @@ static void wake_locked(struct cm_channel *ch) REQUIRES(wake_lock)
 	r = kernel_raw_create(ch->pub.fd, KERNEL_UID_WAKE, RDMA_PS_TCP, IBV_QPT_RC,
 			      &w->handle);
 	if (!r) {
-		r = kernel_raw_resolve(ch->pub.fd, w->handle, NULL,
-				       (struct sockaddr *)&any, TIMEOUT_MS);
+		r = resolve_something(ch->pub.fd, w->handle);
 		if (!r) {
 			ch->be_priv = w;
 			return;
