@@ -644,6 +644,7 @@ static void sleeping_getters_of_an_old_kernel(void)
 int main(int argc, char **argv)
 {
 	t_init(argc, argv);
+	printf("# errors are expected: requests that cannot be taken are lost\n");
 	T_RUN(versions);
 	T_RUN(device_node);
 	T_RUN(opening_fails);
