@@ -9,6 +9,7 @@
 
 #include <fcntl.h>
 #include <netinet/in.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -115,6 +116,13 @@ static void unmap(struct sockaddr_storage *ss)
 	memcpy(ss, &in4, sizeof(in4));
 }
 
+static bool somebody_waits(int fd)
+{
+	struct pollfd p = { .fd = fd, .events = POLLIN };
+
+	return poll(&p, 1, 0) > 0;
+}
+
 static int accept_fd(struct user_id *lis, bool *refused) REQUIRES(lis->lock)
 {
 	int fd, err;
@@ -128,6 +136,9 @@ static int accept_fd(struct user_id *lis, bool *refused) REQUIRES(lis->lock)
 		switch (err) {
 		case EMFILE:
 		case ENFILE:
+			/* Linux says so without looking whether anybody waits. */
+			if (!somebody_waits(lis->lis->lf.fd))
+				return -EAGAIN;
 			if (*refused || !reserve_use())
 				return -err;
 			*refused = true;
