@@ -299,7 +299,7 @@ static void plain_frames(void)
 	struct mpa_frame f = { .reply = true, .flags = MPA_F_CRC, .rev = 2,
 			       .pd = (const uint8_t *)"abc", .pd_len = 3 }, got;
 	uint16_t ird, ord;
-	int n = mpa_plain_encode(buf, sizeof(buf), &f, 7, 9);
+	int n = mpa_plain_encode(buf, sizeof(buf), &f, 7, 9, 0);
 
 	REQUIRE_EQ(n, 27);
 	REQUIRE_EQ(mpa_decode(buf, 27, &got), 27);
@@ -313,7 +313,7 @@ static void plain_frames(void)
 	CHECK_EQ(ird, 7);
 	CHECK_EQ(mpa_kind(&got), -ENOMSG);
 	f.pd_len = MPA_PD_MAX - 3;
-	CHECK_EQ(mpa_plain_encode(buf, sizeof(buf), &f, 0, 0), -EINVAL);
+	CHECK_EQ(mpa_plain_encode(buf, sizeof(buf), &f, 0, 0, 0), -EINVAL);
 }
 
 int main(int argc, char **argv)
