@@ -312,6 +312,17 @@ static void plain_frames(void)
 	CHECK_EQ(mpa_depths(&got, &ird, &ord), 0);
 	CHECK_EQ(ird, 7);
 	CHECK_EQ(mpa_kind(&got), -ENOMSG);
+	CHECK_EQ(mpa_p2p(&got), MPA_P2P | MPA_RTR_SEND);
+	REQUIRE_EQ(mpa_plain_encode(buf, sizeof(buf), &f, 7, 9, MPA_P2P | MPA_RTR_WRITE), 27);
+	CHECK(buf[20] == 0x80 && buf[21] == 7 && buf[22] == 0x80 && buf[23] == 9);
+	REQUIRE_EQ(mpa_decode(buf, 27, &got), 27);
+	CHECK_EQ(mpa_p2p(&got), MPA_P2P | MPA_RTR_WRITE);
+	f.rev = 1; /* RFC 5044: neither depths nor modes */
+	REQUIRE_EQ(mpa_plain_encode(buf, sizeof(buf), &f, 7, 9, MPA_P2P), 23);
+	REQUIRE_EQ(mpa_decode(buf, 23, &got), 23);
+	CHECK(got.rev == 1 && got.flags == MPA_F_CRC && !mpa_p2p(&got));
+	CHECK_EQ(mpa_depths(&got, &ird, &ord), -EPROTO);
+	f.rev = 2;
 	f.pd_len = MPA_PD_MAX - 3;
 	CHECK_EQ(mpa_plain_encode(buf, sizeof(buf), &f, 0, 0, 0), -EINVAL);
 }
