@@ -42,6 +42,16 @@ test-normal: all
 	rm -rf $(BUILD)/tap
 	$(call run-suites,$(BUILD),$(SUITES))
 
+# In a virtual machine: the conformance suite on both libraries over rxe beside ours over the
+# user-space device, and Debian's utilities on both libraries over rxe and siw.
+test-vm: all
+	scripts/deps vm || echo "the tests that need a virtual machine will be skipped"
+	rm -rf $(BUILD)/tap
+	$(call run-suites,$(BUILD),vm)
+	scripts/test-summary $(BUILD)
+	BUILD=$(abspath $(BUILD)) tests/vm/utilities rxe
+	BUILD=$(abspath $(BUILD)) tests/vm/utilities siw || [ $$? = 77 ]
+
 test-asan-run test-tsan-run: test-%-run: build-%/build.ninja
 	ninja -C build-$*
 	rm -rf build-$*/tap
@@ -71,5 +81,5 @@ clean:
 
 # The suites share ports and processors.
 .NOTPARALLEL:
-.PHONY: all bench check clean demo deps fuzz install test test-asan test-asan-run \
+.PHONY: all bench check clean demo deps fuzz install test test-asan test-asan-run test-vm \
 	test-normal test-tsan test-tsan-run

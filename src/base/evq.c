@@ -42,6 +42,8 @@ void evq_push_locked(struct evq *q, struct list *node)
 
 	lock_assert_held(&q->lock);
 	list_add_tail(&q->head, node);
+	if (q->fd < 0)
+		return;
 	if (write(q->fd, &one, sizeof(one)) != sizeof(one))
 		log_error("event descriptor %d was closed by the application: %m",
 			  q->fd);
@@ -93,6 +95,8 @@ int evq_get(struct evq *q, struct list **node)
 void evq_forget_locked(struct evq *q, unsigned k)
 {
 	lock_assert_held(&q->lock);
+	if (q->fd < 0)
+		return;
 	q->debt += k;
 	pay_debt_locked(q);
 }

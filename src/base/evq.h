@@ -16,7 +16,8 @@
 #include "base/lock.h"
 
 struct evq {
-	int fd;		  /* close-on-exec, application-visible (low number) */
+	int fd;		  /* close-on-exec, application-visible (low number); -1: a
+			   * plain list, whose owner wakes its readers another way */
 	struct lock lock; /* guards head and its nodes; leaf, but for what the owner says */
 	struct list head GUARDED_BY(lock);
 	unsigned debt GUARDED_BY(lock); /* tokens that removed nodes left behind */

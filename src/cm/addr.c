@@ -33,7 +33,7 @@ static int attach_device(struct cm_id *id, const struct cm_addrs *a)
 
 	if (id->dev)
 		return 0;
-	r = cm_device_get(a->node_guid, &id->dev);
+	r = cm_device_get(a->node_guid, a->dev_index, &id->dev);
 	if (r)
 		return r;
 	id->pub.verbs = id->dev->verbs;
@@ -44,13 +44,26 @@ static int attach_device(struct cm_id *id, const struct cm_addrs *a)
 	return 0;
 }
 
-int cm_id_refresh(struct cm_id *id)
+static int refresh_gids(struct cm_id *id, struct cm_addrs *a)
+{
+	struct rdma_addr *pub = &id->pub.route.addr;
+	int r = id->be->query_gid ? id->be->query_gid(id, a) : 0;
+
+	if (r)
+		return r;
+	pub->addr.ibaddr.sgid = a->sgid;
+	pub->addr.ibaddr.dgid = a->dgid;
+	return 0;
+}
+
+static int refresh(struct cm_id *id, bool gids)
 {
 	struct rdma_addr *pub = &id->pub.route.addr;
 	struct cm_addrs a;
 	int r;
 
 	memset(&a, 0, sizeof(a));
+	a.dev_index = UINT32_MAX;
 	r = id->be->query_addr(id, &a);
 	if (r)
 		return r;
@@ -63,11 +76,20 @@ int cm_id_refresh(struct cm_id *id)
 		pub->src_storage = a.src;
 	if (a.dst.ss_family)
 		pub->dst_storage = a.dst;
-	if (a.bound && id->pub.verbs->device->transport_type == IBV_TRANSPORT_IB) {
-		pub->addr.ibaddr.sgid = a.sgid;
-		pub->addr.ibaddr.dgid = a.dgid;
-	}
+	if (gids && a.bound &&
+	    id->pub.verbs->device->transport_type == IBV_TRANSPORT_IB)
+		return refresh_gids(id, &a);
 	return 0;
+}
+
+int cm_id_refresh(struct cm_id *id)
+{
+	return refresh(id, true);
+}
+
+int cm_id_refresh_addr(struct cm_id *id)
+{
+	return refresh(id, false);
 }
 
 static void path_to_public(const struct ibv_path_data *in, struct ibv_sa_path_rec *out)

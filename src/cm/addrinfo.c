@@ -182,14 +182,62 @@ static int from_hints(struct rdma_addrinfo *rai, const struct rdma_addrinfo *hin
 	return r;
 }
 
+/* Asks the subnet administrator through one port: an id bound to its first GID. */
+static int ask_port(struct ibv_context *verbs, uint8_t port, const char *service,
+		    struct rdma_addrinfo **res)
+{
+	struct rdma_addrinfo sa = { .ai_flags = RAI_SA };
+	struct cm_sockaddr_ib sib = {
+		.sib_family = AF_IB,
+		.sib_pkey = htobe16(0xFFFF),
+		.sib_sid = htobe64((uint64_t)RDMA_PS_IB << 16),
+		.sib_sid_mask = htobe64(RDMA_IB_IP_PS_MASK),
+	};
+	struct rdma_cm_id *id;
+	union ibv_gid gid;
+	int r;
+
+	if (ibv_query_gid(verbs, port, 0, &gid))
+		return -ENODEV;
+	memcpy(sib.sib_addr, &gid, sizeof(sib.sib_addr));
+	if (rdma_create_id(NULL, &id, NULL, RDMA_PS_IB))
+		return -errno;
+	r = 0;
+	if (rdma_bind_addr(id, (struct sockaddr *)&sib) ||
+	    rdma_resolve_addrinfo(id, NULL, service, &sa) ||
+	    rdma_query_addrinfo(id, res))
+		r = -errno;
+	rdma_destroy_id(id);
+	return r;
+}
+
+/* Through each InfiniBand port, until one knows the service. */
+static int ask_device(struct ibv_context *verbs, const char *service,
+		      struct rdma_addrinfo **res)
+{
+	struct ibv_device_attr dev;
+	struct ibv_port_attr attr;
+	int port, r = -ENOENT;
+
+	if (ibv_query_device(verbs, &dev))
+		return r;
+	for (port = 1; port <= dev.phys_port_cnt && r; port++) {
+		if (ibv_query_port(verbs, (uint8_t)port, &attr) ||
+		    attr.link_layer != IBV_LINK_LAYER_INFINIBAND ||
+		    attr.state != IBV_PORT_ACTIVE)
+			continue;
+		r = ask_port(verbs, (uint8_t)port, service, res);
+	}
+	return r;
+}
+
 /* Service records are kept by the subnet administrator of an InfiniBand fabric:
  * only ports of that link layer can ask. */
 static int from_sa(const char *node, const char *service,
-		   const struct rdma_addrinfo *hints)
+		   const struct rdma_addrinfo *hints, struct rdma_addrinfo **res)
 {
 	struct ibv_context **list;
-	struct ibv_port_attr attr;
-	int i, r = -ENOENT;
+	int i, one, r = -ENOENT;
 
 	if (node || (hints->ai_flags & RAI_DNS))
 		return log_refuse(EOPNOTSUPP, "RAI_SA goes with a service alone");
@@ -198,15 +246,15 @@ static int from_sa(const char *node, const char *service,
 	list = rdma_get_devices(NULL);
 	if (!list)
 		return -errno;
-	for (i = 0; list[i]; i++) {
-		if (!ibv_query_port(list[i], 1, &attr) &&
-		    attr.link_layer == IBV_LINK_LAYER_INFINIBAND)
-			r = -EOPNOTSUPP;
+	for (i = 0; list[i] && r; i++) {
+		one = ask_device(list[i], service, res);
+		if (!one || r == -ENOENT)
+			r = one;
 	}
 	rdma_free_devices(list);
-	return log_refuse(-r, "service %s: %s", service,
-			  r == -ENOENT ? "no InfiniBand port to ask" :
-					 "asking an SA is not supported yet");
+	if (r)
+		return log_refuse(-r, "service %s: no InfiniBand port knows it", service);
+	return 0;
 }
 
 int cm_addrinfo_get(const char *node, const char *service,
@@ -222,7 +270,7 @@ int cm_addrinfo_get(const char *node, const char *service,
 	if (!cm_backend_get(&r))
 		return r;
 	if (hints && (hints->ai_flags & RAI_SA))
-		return from_sa(node, service, hints);
+		return from_sa(node, service, hints, res);
 	rai = calloc(1, sizeof(*rai));
 	if (!rai)
 		return -ENOMEM;

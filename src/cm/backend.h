@@ -29,6 +29,7 @@ struct cm_addrs {
 	bool bound;		/* a device is attached; the rest is valid then */
 	struct ibv_context *verbs; /* user backend: NULL, the one device is meant */
 	uint64_t node_guid;	/* network order; names the device (kernel backend) */
+	uint32_t dev_index;	/* so does this, unless it is UINT32_MAX */
 	uint8_t port_num;
 	uint16_t pkey;		/* network order */
 	union ibv_gid sgid, dgid;
@@ -52,7 +53,8 @@ struct cm_backend {
 	 * -ENODEV no device, -EPERM ABI mismatch, errno of the device node. */
 	int (*init)(void);
 
-	/* Gives ch->pub.fd. The user backend uses ch->q (evq). channel_close
+	/* Gives ch->pub.fd. The user backend uses ch->q (evq); the kernel's fd
+	 * knows nothing of that queue, whose own fd then stays -1. channel_close
 	 * frees what open made; pub.fd and q.fd may be -1 by then. */
 	int (*channel_open)(struct cm_channel *ch);
 	void (*channel_close)(struct cm_channel *ch);
@@ -60,9 +62,15 @@ struct cm_backend {
 	/* Next event of the channel, not yet applied (cm/event.c does that), and
 	 * counted as delivered to its cm_event.charge. Blocks as the fd says. */
 	int (*event_get)(struct cm_channel *ch, struct cm_event **ev);
+	/* Fetched events went back to ch->q (cm_event_unget). May be NULL. */
+	void (*event_unget)(struct cm_channel *ch);
 
 	/* id->pub.ps, pub.qp_type, channel are set. id->be is the backend's. */
 	int (*id_create)(struct cm_id *id);
+	/* id->be_id is the be_child of a CONNECT_REQUEST, and id's channel may be
+	 * another one than the listener's. On failure the object is still a child
+	 * (child_drop). May be NULL. */
+	int (*id_adopt)(struct cm_id *id);
 	/* Cancels what is outstanding, tells the peer (behaviour.md 2.2), drops
 	 * undelivered events. *delivered: events of this id handed out so far. */
 	int (*id_destroy)(struct cm_id *id, uint32_t *delivered);
@@ -79,6 +87,9 @@ struct cm_backend {
 	int (*listen)(struct cm_id *id, int backlog);
 
 	int (*query_addr)(struct cm_id *id, struct cm_addrs *out);
+	/* The GIDs of an id on a device of transport IB, where query_addr does not
+	 * tell them; NULL where it does. */
+	int (*query_gid)(struct cm_id *id, struct cm_addrs *out);
 	/* Up to max paths; returns how many, or -errno. */
 	int (*query_path)(struct cm_id *id, struct ibv_path_data *path, int max);
 
@@ -107,6 +118,9 @@ struct cm_backend {
 			   int status, uint64_t arg);
 	/* RAI_SA service lookup: -EOPNOTSUPP on Ethernet. */
 	int (*resolve_service)(struct cm_id *id, const char *service);
+	/* Its result, after an ADDRINFO_RESOLVED that the backend itself made. May be
+	 * NULL where resolve_service never succeeds. */
+	int (*query_service)(struct cm_id *id, struct rdma_addrinfo **res);
 
 	/* A QP was made by rdma_create_qp on this id. */
 	void (*qp_created)(struct cm_id *id, struct ibv_qp *qp);

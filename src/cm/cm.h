@@ -47,7 +47,7 @@ struct cm_channel {
 			 * ids, and dead */
 	bool dead;	/* destroyed by the application while ids were attached: the
 			 * memory waits for them, events are dropped */
-	void *be_priv;	/* kernel backend */
+	void *be_priv;	/* kernel backend: wake.c */
 	atomic_int ids; /* ids attached */
 	int generation; /* of the process that made it (backend.c, fork) */
 };
@@ -162,9 +162,12 @@ uint32_t cm_event_delivered_mcast(struct cm_mcast *mc);
 void cm_event_move(struct cm_id *id, struct cm_channel *to);
 /* event_get of a backend whose events are on ch->q. */
 int cm_event_dequeue(struct cm_channel *ch, struct cm_event **ev);
-/* Books ev as held by the calling thread until its ack. cm_event_dequeue does
- * it; an event_get that does not use that calls it. */
-void cm_event_fetched(struct cm_event *ev);
+/* The same for a backend whose events come from elsewhere, where ch->q has only
+ * what was put there by unget or post. Never blocks; false: nothing is queued. */
+bool cm_event_dequeue_waiting(struct cm_channel *ch, struct cm_event **ev);
+/* Books ev (charge, mcast) as delivered, and held by the calling thread until its
+ * ack. cm_event_dequeue does it; an event that comes from elsewhere needs it. */
+void cm_event_taken(struct cm_event *ev);
 void cm_event_free(struct cm_event *ev);
 
 /* event.c. Applies a fetched event to its id. False: the event is none of the
@@ -204,6 +207,8 @@ void cm_mcast_wait_acks(struct cm_mcast *mc, uint32_t delivered, const char *cal
 /* Fills the public address fields from the backend; attaches the device and its
  * default PD when the backend says bound. 0 or -errno. */
 int cm_id_refresh(struct cm_id *id);
+/* The same without asking for GIDs. */
+int cm_id_refresh_addr(struct cm_id *id);
 /* Fills route.path_rec, num_paths from the backend. 0 or -errno. */
 int cm_id_refresh_path(struct cm_id *id);
 

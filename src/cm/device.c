@@ -82,7 +82,8 @@ static int sync_locked(void) REQUIRES(table_lock)
 	if (!now || !n) {
 		if (now)
 			ibv_free_device_list(now);
-		return log_refuse(ENODEV, "there is no RDMA device");
+		return log_refuse(ENODEV, "there is no RDMA device; \"anyrdma run\" "
+					  "brings its own");
 	}
 	list_for_each(e, &table, link)
 		e->listed = false;
@@ -149,25 +150,33 @@ fail:
 			  ibv_get_device_name(e->ibdev), -r);
 }
 
-static struct entry *find_guid_locked(__be64 guid) REQUIRES(table_lock)
+static bool matches(const struct entry *e, __be64 guid, uint32_t index)
+{
+	if (!guid && index == UINT32_MAX)
+		return true;
+	return e->guid == guid &&
+	       (index == UINT32_MAX || e->index < 0 || (uint32_t)e->index == index);
+}
+
+static struct entry *find_locked(__be64 guid, uint32_t index) REQUIRES(table_lock)
 {
 	struct entry *e;
 
 	list_for_each(e, &table, link)
-		if (e->listed && !e->failed && (!guid || e->guid == guid))
+		if (e->listed && !e->failed && matches(e, guid, index))
 			return e;
 	return NULL;
 }
 
-int cm_device_get(__be64 guid, struct cm_device **out)
+int cm_device_get(__be64 guid, uint32_t index, struct cm_device **out)
 {
 	struct entry *e;
 	int r = 0;
 
 	lock_get(&table_lock);
-	e = find_guid_locked(guid);
+	e = find_locked(guid, index);
 	if (!e && !(r = sync_locked())) /* it may be new */
-		e = find_guid_locked(guid);
+		e = find_locked(guid, index);
 	if (!e) {
 		r = -ENODEV;
 		goto out;

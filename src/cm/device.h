@@ -19,9 +19,10 @@ struct cm_device {
 /* Reads the list of devices again. -ENODEV: there is none. */
 int cm_device_sync(void);
 
-/* The device with this node GUID (0: the first usable one), opened, with its
- * default PD; drop with cm_device_put(). */
-int cm_device_get(__be64 guid, struct cm_device **out);
+/* The device with this node GUID and, where both sides have one, this index of
+ * the kernel's (UINT32_MAX: none), opened, with its default PD; drop with
+ * cm_device_put(). Neither of both: the first usable one. */
+int cm_device_get(__be64 guid, uint32_t index, struct cm_device **out);
 void cm_device_put(struct cm_device *dev);
 
 /* The device's default XRC domain. */

@@ -151,6 +151,24 @@ static bool on_addrinfo_error(struct cm_id *id, struct cm_event *ev)
 	return true;
 }
 
+/* A service that the backend looked up; names were resolved by us (INTERNAL). */
+static bool on_addrinfo_resolved(struct cm_id *id, struct cm_event *ev)
+{
+	struct rdma_addrinfo *res;
+	int r = -ENOENT;
+
+	if (!id->be_gone && id->be->query_service)
+		r = id->be->query_service(id, &res);
+	if (r) {
+		turn_into(ev, RDMA_CM_EVENT_ADDRINFO_ERROR, r);
+		return on_addrinfo_error(id, ev);
+	}
+	lock_get(&id->lock);
+	id->resolved = res;
+	lock_put(&id->lock);
+	return true;
+}
+
 static bool on_internal(struct cm_id *id, struct cm_event *ev)
 {
 	if (!ev->pub.status) {
@@ -186,7 +204,7 @@ static const struct row {
 	ROW(RDMA_CM_EVENT_MULTICAST_ERROR, on_multicast_error, false),
 	NAMED(RDMA_CM_EVENT_ADDR_CHANGE),
 	NAMED(RDMA_CM_EVENT_TIMEWAIT_EXIT),
-	NAMED(RDMA_CM_EVENT_ADDRINFO_RESOLVED),
+	ROW(RDMA_CM_EVENT_ADDRINFO_RESOLVED, on_addrinfo_resolved, true),
 	ROW(RDMA_CM_EVENT_ADDRINFO_ERROR, on_addrinfo_error, false),
 	[RDMA_CM_EVENT_USER] = { NULL, NULL, false },
 	[RDMA_CM_EVENT_INTERNAL] = { NULL, on_internal, false },

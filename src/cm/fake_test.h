@@ -23,6 +23,7 @@ static struct {
 	char moves[200];	    /* states that QPs were moved to, in order */
 	struct ibv_qp_attr attr[8]; /* last attributes, by state */
 	int attached;
+	bool infiniband;	    /* the port's link layer */
 } fv = { .fail_state = -1 };
 
 #define FV_NEW(type, ptr) type *ptr = calloc(1, sizeof(*ptr))
@@ -57,7 +58,7 @@ __be64 ibv_get_device_guid(struct ibv_device *dev)
 int ibv_get_device_index(struct ibv_device *dev)
 {
 	(void)dev;
-	return 0;
+	return 4;
 }
 
 struct ibv_context *ibv_open_device(struct ibv_device *dev)
@@ -85,6 +86,8 @@ int ibv_query_device(struct ibv_context *ctx, struct ibv_device_attr *attr)
 	memset(attr, 0, sizeof(*attr));
 	attr->max_qp_rd_atom = 16;
 	attr->max_qp_init_rd_atom = 12;
+	attr->max_pkeys = 5;
+	attr->phys_port_cnt = 1;
 	return 0;
 }
 
@@ -92,7 +95,26 @@ int ibv_query_device(struct ibv_context *ctx, struct ibv_device_attr *attr)
 int ibv_query_port(struct ibv_context *ctx, uint8_t port,
 		   struct _compat_ibv_port_attr *attr)
 {
-	(void)ctx, (void)port, (void)attr;
+	struct ibv_port_attr *out = (struct ibv_port_attr *)attr;
+
+	(void)ctx, (void)port;
+	out->state = IBV_PORT_ACTIVE;
+	out->link_layer = fv.infiniband ? IBV_LINK_LAYER_INFINIBAND :
+					  IBV_LINK_LAYER_UNSPECIFIED;
+	return 0;
+}
+
+int ibv_query_gid(struct ibv_context *ctx, uint8_t port, int index, union ibv_gid *gid)
+{
+	(void)ctx, (void)port, (void)index;
+	memset(gid, 0xF0, sizeof(*gid));
+	return 0;
+}
+
+int ibv_query_pkey(struct ibv_context *ctx, uint8_t port, int index, __be16 *pkey)
+{
+	(void)ctx, (void)port;
+	*pkey = index == 3 ? 0xFFFF : 0x1234;
 	return 0;
 }
 

@@ -83,11 +83,13 @@ int cm_id_new(struct cm_channel *channel, enum rdma_port_space ps,
 	id->be_id = be_id;
 	init_sync(id);
 	cm_channel_attach(ch);
-	if (!be_id) {
+	r = 0;
+	if (!be_id)
 		r = id->be->id_create(id);
-		if (r)
-			goto detach;
-	}
+	else if (id->be->id_adopt)
+		r = id->be->id_adopt(id);
+	if (r)
+		goto detach;
 	*out = id;
 	return 0;
 

@@ -12,7 +12,7 @@ int rdma_listen(struct rdma_cm_id *id, int backlog)
 	if (!r)
 		r = to_id(id)->be->listen(to_id(id), backlog);
 	if (!r)
-		r = cm_id_refresh(to_id(id)); /* the port is known now */
+		r = cm_id_refresh_addr(to_id(id)); /* the port is known now */
 	return cm_ret(r);
 }
 

@@ -39,7 +39,7 @@ static int move(struct cm_id *id, struct ibv_qp *qp, enum ibv_qp_state state,
 		attr.max_dest_rd_atomic = *rd_atomic;
 	else if (rd_atomic)
 		attr.max_rd_atomic = *rd_atomic;
-	return modify(qp, &attr, mask | IBV_QP_STATE);
+	return modify(qp, &attr, mask); /* iWARP: RTS is the driver's, mask 0 */
 }
 
 static int ud_ready(struct ibv_qp *qp)

@@ -183,19 +183,31 @@ void cm_event_move(struct cm_id *id, struct cm_channel *to) NO_TSA
 	lock_put(&id->post);
 }
 
+/* Good enough for the log, and no system call on any machine. */
 static uint64_t now_ns(void)
 {
 	struct timespec ts;
 
-	clock_gettime(CLOCK_MONOTONIC, &ts);
+	clock_gettime(CLOCK_MONOTONIC_COARSE, &ts);
 	return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
 }
 
-void cm_event_fetched(struct cm_event *ev)
+static int own_tid(void)
+{
+	static __thread int tid, generation = -1;
+
+	if (generation != cm_generation) {
+		generation = cm_generation;
+		tid = gettid();
+	}
+	return tid;
+}
+
+static void hold(struct cm_event *ev)
 {
 	struct cm_id *id = ev->charge;
 
-	ev->tid = gettid();
+	ev->tid = own_tid();
 	ev->fetched_at = now_ns();
 	ev->generation = cm_generation;
 	lock_get(&id->lock);
@@ -204,23 +216,48 @@ void cm_event_fetched(struct cm_event *ev)
 	lock_put(&id->lock);
 }
 
+static void taken_locked(struct cm_event *ev)
+{
+	ev->charge->delivered++;
+	if (ev->mcast)
+		ev->mcast->delivered++;
+	hold(ev);
+}
+
 int cm_event_dequeue(struct cm_channel *ch, struct cm_event **out) NO_TSA
 {
-	struct cm_event *ev;
 	struct list *node;
 	int r;
 
 	r = evq_get(&ch->q, &node);
 	if (r)
 		return r;
-	ev = list_entry(node, struct cm_event, link);
-	ev->charge->delivered++;
-	if (ev->mcast)
-		ev->mcast->delivered++;
-	cm_event_fetched(ev);
+	*out = list_entry(node, struct cm_event, link);
+	taken_locked(*out);
 	lock_put(&ch->q.lock);
-	*out = ev;
 	return 0;
+}
+
+bool cm_event_dequeue_waiting(struct cm_channel *ch, struct cm_event **out)
+{
+	struct list *node;
+
+	lock_get(&ch->q.lock);
+	node = list_pop(&ch->q.head);
+	if (node) {
+		*out = list_entry(node, struct cm_event, link);
+		taken_locked(*out);
+	}
+	lock_put(&ch->q.lock);
+	return node != NULL;
+}
+
+void cm_event_taken(struct cm_event *ev)
+{
+	struct cm_channel *ch = lock_channel(ev->charge);
+
+	taken_locked(ev);
+	unlock_channel(ev->charge, ch);
 }
 
 void cm_event_unhold(struct cm_event *ev)
@@ -296,19 +333,21 @@ static void log_holder(struct cm_id *id, struct cm_event *ev, const char *call)
 static void wait_acks(struct cm_id *id, struct cm_mcast *mc, uint32_t delivered,
 		      uint32_t fetched, const char *call)
 {
-	struct timespec until;
+	struct timespec until = { 0 };
 	struct cm_event *ev;
 	bool late = false;
 	uint32_t acked;
 
-	clock_gettime(CLOCK_MONOTONIC, &until);
-	until.tv_sec++;
 	lock_get(&id->lock);
 	for (;;) {
 		ev = holder_locked(id, mc, fetched);
 		acked = mc ? mc->acked : id->acked;
 		if (!ev && (int32_t)(delivered - acked) <= 0)
 			break;
+		if (!until.tv_sec) {
+			clock_gettime(CLOCK_MONOTONIC, &until);
+			until.tv_sec++;
+		}
 		if (late) {
 			log_holder(id, ev, call);
 			until.tv_sec += 10;

@@ -86,6 +86,10 @@ int cm_sync_complete(struct cm_id *id, enum cm_sync_op op)
 			break;
 		}
 	}
-	cm_event_unget(ch, &others);
+	if (!list_empty(&others)) {
+		cm_event_unget(ch, &others);
+		if (id->be->event_unget)
+			id->be->event_unget(ch);
+	}
 	return r;
 }

@@ -212,6 +212,13 @@ static inline uint8_t *wqe_inline(struct wqe *w)
 	return (uint8_t *)w->sge;
 }
 
+/* Answered by data, not by an acknowledgement: reads and atomics. */
+static inline bool wqe_is_read(const struct wqe *w)
+{
+	return w->opcode == IBV_WR_RDMA_READ || w->opcode == IBV_WR_ATOMIC_FETCH_AND_ADD ||
+	       w->opcode == IBV_WR_ATOMIC_CMP_AND_SWP;
+}
+
 struct rqe {
 	uint64_t wr_id;
 	uint32_t num_sge;

@@ -258,12 +258,6 @@ static int add_response(struct batch *b, struct stream *s, struct cursor *c)
 	return batch_add(b, s, &h, f, c);
 }
 
-static bool is_read(const struct wqe *w)
-{
-	return w->opcode == IBV_WR_RDMA_READ || w->opcode == IBV_WR_ATOMIC_FETCH_AND_ADD ||
-	       w->opcode == IBV_WR_ATOMIC_CMP_AND_SWP;
-}
-
 /* The WQE that may go on or begin now, or NULL. */
 static struct wqe *next_wqe(struct stream *s, const struct cursor *c)
 {
@@ -281,7 +275,7 @@ static struct wqe *next_wqe(struct stream *s, const struct cursor *c)
 		return NULL;
 	if ((w->send_flags & IBV_SEND_FENCE) && c->rd_out)
 		return NULL;
-	if (is_read(w) && c->rd_out >= qp->attr.max_rd_atomic)
+	if (wqe_is_read(w) && c->rd_out >= qp->attr.max_rd_atomic)
 		return NULL;
 	return w;
 }
@@ -393,7 +387,7 @@ static int add_request(struct batch *b, struct stream *s, struct cursor *c,
 	if (has_imm(w) && !c->imm_sent)
 		return add_imm(b, s, c, w);
 	f = batch_next(b);
-	if (is_read(w)) {
+	if (wqe_is_read(w)) {
 		read_header(&h, w, c->idx);
 		h.msn = c->msn1++;
 		c->rd_out++;

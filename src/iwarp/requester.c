@@ -21,12 +21,6 @@ static const uint32_t rnr_timer[32] = {
 	1024, 1536, 2048, 3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768, 49152,
 };
 
-static bool is_read(const struct wqe *w)
-{
-	return w->opcode == IBV_WR_RDMA_READ || w->opcode == IBV_WR_ATOMIC_FETCH_AND_ADD ||
-	       w->opcode == IBV_WR_ATOMIC_CMP_AND_SWP;
-}
-
 /* Index of a number at or after tx.acked; far away for older ones. */
 static uint32_t idx_of(const struct stream *s, uint32_t number)
 {
@@ -120,7 +114,7 @@ static void acked_before(struct stream *s, uint32_t idx)
 	for (; s->tx.acked != idx; s->tx.acked++) {
 		struct wqe *w = sq_at(&qp->sq, s->tx.acked);
 
-		if (!is_read(w))
+		if (!wqe_is_read(w))
 			w->finished = 1;
 	}
 	s->tx.rnr_seen = 0;
@@ -182,7 +176,7 @@ static void rewind_to(struct stream *s, uint32_t idx)
 	for (uint32_t i = idx; i != qp->sq.next; i++) {
 		struct wqe *w = sq_at(&qp->sq, i);
 
-		if (is_read(w)) {
+		if (wqe_is_read(w)) {
 			s->tx.rd_out--;
 			w->got = 0;
 		}
@@ -360,7 +354,7 @@ struct wqe *req_oldest_read(struct stream *s, uint32_t *idx)
 	for (; s->tx.rd_scan != sq->next; s->tx.rd_scan++) {
 		struct wqe *w = sq_at(sq, s->tx.rd_scan);
 
-		if (is_read(w) && !w->finished) {
+		if (wqe_is_read(w) && !w->finished) {
 			*idx = s->tx.rd_scan;
 			return w;
 		}

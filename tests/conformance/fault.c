@@ -311,6 +311,7 @@ static void unaligned_atomic(void)
 {
 	struct ibv_send_wr wr;
 	struct ibv_sge sge;
+	uint64_t left;
 
 	start();
 	sge = conf_sge(&a, 0, 8);
@@ -320,7 +321,8 @@ static void unaligned_atomic(void)
 	wr.wr.atomic.compare_add = 1;
 	OK(conf_post(c.a->qp, &wr));
 	conf_wc_is(c.a->send_cq, 1, IBV_WC_REM_INV_REQ_ERR);
-	EQ(*(uint64_t *)(p.p + 4), 0);
+	memcpy(&left, p.p + 4, sizeof(left));
+	EQ(left, 0);
 	stop();
 }
 

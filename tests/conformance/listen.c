@@ -395,7 +395,7 @@ static void unanswered_request_is_unreachable(void)
 	b = connecting(conf_listen_addr(l));
 	do {
 		AT("waiting for UNREACHABLE");
-		MUST(ev = conf_next(ach, conf_original() ? 150000 : conf_ms(CONF_WAIT)));
+		MUST(ev = conf_next(ach, conf_user_device() ? conf_ms(CONF_WAIT) : 150000));
 		EQ(ev->event, RDMA_CM_EVENT_UNREACHABLE);
 		EQ(ev->status, -ETIMEDOUT);
 		who = ev->id;

@@ -1,208 +1,298 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The kernel backend's place. Its requests are not written yet: init says what
- * the host lacks and otherwise refuses, so that no other member is ever reached. */
+/* The kernel backend's table, and the commands too small for a file of their own. */
 #include "base/log.h"
-#include "cm/backend.h"
+#include "cm/kernel/kernel.h"
 
-#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
-
-#define DEV_NODE "/dev/infiniband/rdma_cm"
 
 static int kernel_init(void)
 {
-	struct ibv_device **list;
-	int fd, n = 0;
+	static int generation;
 
-	list = ibv_get_device_list(&n);
-	if (list)
-		ibv_free_device_list(list);
-	if (!list || !n)
-		return log_refuse(ENODEV, "there is no RDMA device; \"anyrdma run\" "
-					  "brings its own");
-	fd = open(DEV_NODE, O_RDWR | O_CLOEXEC);
+	if (generation != cm_generation) {
+		generation = cm_generation;
+		kernel_obj_fork_child();
+		kernel_wake_fork_child();
+	}
+	return kernel_node_find();
+}
+
+static int channel_open(struct cm_channel *ch)
+{
+	int fd = kernel_node_open();
+
 	if (fd < 0)
-		return log_refuse(errno, "%s: %m", DEV_NODE);
-	close(fd);
-	return log_refuse(ENODEV, "this build cannot use the kernel's rdma_cm");
+		return fd;
+	kernel_probe(fd);
+	ch->pub.fd = fd;
+	return 0;
 }
 
-static int kernel_channel_open(struct cm_channel *ch)
+static void channel_close(struct cm_channel *ch)
 {
-	(void)ch;
-	return -ENODEV;
+	if (ch->pub.fd >= 0)
+		close(ch->pub.fd);
+	kernel_wake_close(ch);
+	lock_fini(&ch->q.lock);
 }
 
-static void kernel_channel_close(struct cm_channel *ch)
+/* ---- ids ------------------------------------------------------------------------- */
+
+int kernel_raw_create(int fd, uint64_t uid, enum rdma_port_space ps,
+		      enum ibv_qp_type qp_type, uint32_t *handle)
 {
-	(void)ch;
+	KERNEL_REQ(req, rdma_ucm_create_id);
+	struct rdma_ucm_create_id_resp resp = { 0 };
+	int r;
+
+	req.p.uid = uid;
+	req.p.response = (uintptr_t)&resp;
+	req.p.ps = (uint16_t)ps;
+	req.p.qp_type = (uint8_t)qp_type;
+	r = kernel_call(fd, RDMA_USER_CM_CMD_CREATE_ID, &req, sizeof(resp));
+	if (!r)
+		*handle = resp.id;
+	return r;
 }
 
-static int kernel_event_get(struct cm_channel *ch, struct cm_event **ev)
+int kernel_raw_destroy(int fd, uint32_t handle, uint32_t *reported)
 {
-	(void)ch, (void)ev;
-	return -ENODEV;
+	KERNEL_REQ(req, rdma_ucm_destroy_id);
+	struct rdma_ucm_destroy_id_resp resp = { 0 };
+	int r;
+
+	req.p.response = (uintptr_t)&resp;
+	req.p.id = handle;
+	r = kernel_call(fd, RDMA_USER_CM_CMD_DESTROY_ID, &req, sizeof(resp));
+	if (!r)
+		*reported = resp.events_reported;
+	return r;
 }
 
-/* The members that take the id alone. */
-static int kernel_id_only(struct cm_id *id)
+static int id_create(struct cm_id *id)
+{
+	struct kernel_obj *o = kernel_obj_new(NULL);
+	int r;
+
+	if (!o)
+		return -ENOMEM;
+	o->id = id;
+	r = kernel_obj_register(o);
+	if (!r)
+		r = kernel_raw_create(kernel_fd(id), o->uid, id->pub.ps,
+				      id->pub.qp_type, &o->handle);
+	if (r) {
+		kernel_obj_unregister(o);
+		free(o);
+		return r;
+	}
+	id->be_id = o;
+	return 0;
+}
+
+static int id_destroy(struct cm_id *id, uint32_t *delivered)
+{
+	struct kernel_obj *o = to_kernel(id);
+	uint32_t reported = 0;
+	int r;
+
+	/* A closed channel has taken its ids with it. */
+	if (kernel_fd(id) >= 0) {
+		r = kernel_raw_destroy(kernel_fd(id), o->handle, &reported);
+		if (r)
+			return r;
+	}
+	kernel_obj_settle(o, reported);
+	kernel_mcast_forget(id);
+	kernel_obj_unregister(o);
+	kernel_event_purge(id);
+	kernel_wake_settle(to_channel(id->pub.channel));
+	*delivered = cm_event_delivered(id);
+	id->be_id = NULL;
+	if (o->halfway >= 0)
+		close(o->halfway);
+	free(o);
+	return 0;
+}
+
+/* ---- small commands -------------------------------------------------------------- */
+
+static int resolve_route(struct cm_id *id, int timeout_ms)
+{
+	KERNEL_REQ(req, rdma_ucm_resolve_route);
+
+	req.p.id = to_kernel(id)->handle;
+	req.p.timeout_ms = (uint32_t)timeout_ms;
+	return kernel_call(kernel_fd(id), RDMA_USER_CM_CMD_RESOLVE_ROUTE, &req, 0);
+}
+
+static int listen_id(struct cm_id *id, int backlog)
+{
+	KERNEL_REQ(req, rdma_ucm_listen);
+	int r;
+
+	req.p.id = to_kernel(id)->handle;
+	req.p.backlog = (uint32_t)backlog;
+	r = kernel_call(kernel_fd(id), RDMA_USER_CM_CMD_LISTEN, &req, 0);
+	if (!r)
+		to_kernel(id)->listening = true;
+	return r;
+}
+
+static void fill(struct rdma_ucm_conn_param *out, struct rdma_ucm_ece *ece,
+		 const struct cm_conn_param *p)
+{
+	out->qp_num = p->qp_num;
+	out->private_data_len = p->private_data_len;
+	memcpy(out->private_data, p->private_data, p->private_data_len);
+	out->srq = p->srq;
+	out->responder_resources = p->responder_resources;
+	out->initiator_depth = p->initiator_depth;
+	out->flow_control = p->flow_control;
+	out->retry_count = p->retry_count;
+	out->rnr_retry_count = p->rnr_retry_count;
+	out->valid = 1;
+	ece->vendor_id = p->ece.vendor_id;
+	ece->attr_mod = p->ece.options;
+}
+
+static int connect_id(struct cm_id *id, const struct cm_conn_param *p)
+{
+	KERNEL_REQ(req, rdma_ucm_connect);
+
+	req.p.id = to_kernel(id)->handle;
+	fill(&req.p.conn_param, &req.p.ece, p);
+	return kernel_call(kernel_fd(id), RDMA_USER_CM_CMD_CONNECT, &req, 0);
+}
+
+/* The kernel answers INIT_QP_ATTR from the request alone. */
+static int accept_prepare(struct cm_id *id, const struct cm_conn_param *p)
 {
 	(void)id;
-	return -ENODEV;
+	(void)p;
+	return 0;
 }
 
-static int kernel_id_destroy(struct cm_id *id, uint32_t *delivered)
+static int accept_id(struct cm_id *id, const struct cm_conn_param *p)
 {
-	(void)id, (void)delivered;
-	return -ENODEV;
+	KERNEL_REQ(req, rdma_ucm_accept);
+	struct kernel_obj *o = to_kernel(id);
+	int r;
+
+	if (!o->uid) {
+		r = kernel_obj_register(o);
+		if (r)
+			return r;
+	}
+	req.p.uid = o->uid;
+	req.p.id = o->handle;
+	fill(&req.p.conn_param, &req.p.ece, p);
+	return kernel_call(kernel_fd(id), RDMA_USER_CM_CMD_ACCEPT, &req, 0);
 }
 
-static int kernel_id_migrate(struct cm_id *id, struct cm_channel *to,
-			     uint32_t *delivered)
+/* Too early, the kernel would reject the request that it sent itself. */
+static int establish(struct cm_id *id)
 {
-	(void)id, (void)to, (void)delivered;
-	return -ENODEV;
+	KERNEL_REQ(req, rdma_ucm_accept);
+
+	if (!atomic_load(&to_kernel(id)->responded))
+		return log_refuse(EINVAL, "id %p: the peer has not answered yet",
+				  (void *)id);
+	req.p.id = to_kernel(id)->handle;
+	return kernel_call(kernel_fd(id), RDMA_USER_CM_CMD_ACCEPT, &req, 0);
 }
 
-static void kernel_child_drop(void *be_child)
+/* Reason 0 is the consumer's; an old kernel knows no other. */
+static int reject(struct cm_id *id, uint8_t reason, const void *data, uint8_t len)
 {
-	(void)be_child;
+	KERNEL_REQ(req, rdma_ucm_reject);
+
+	req.p.id = to_kernel(id)->handle;
+	req.p.reason = reason == CM_REJ_CONSUMER ? 0 : reason;
+	req.p.private_data_len = len;
+	if (len)
+		memcpy(req.p.private_data, data, len);
+	return kernel_call(kernel_fd(id), RDMA_USER_CM_CMD_REJECT, &req, 0);
 }
 
-static int kernel_bind(struct cm_id *id, const struct sockaddr *addr)
+static int abandon(struct cm_id *id)
 {
-	(void)id, (void)addr;
-	return -ENODEV;
+	return reject(id, CM_REJ_CONSUMER, NULL, 0);
 }
 
-static int kernel_resolve_addr(struct cm_id *id, const struct sockaddr *src,
-			       const struct sockaddr *dst, int timeout_ms)
+static int disconnect(struct cm_id *id)
 {
-	(void)id, (void)src, (void)dst, (void)timeout_ms;
-	return -ENODEV;
+	KERNEL_REQ(req, rdma_ucm_disconnect);
+
+	req.p.id = to_kernel(id)->handle;
+	return kernel_call(kernel_fd(id), RDMA_USER_CM_CMD_DISCONNECT, &req, 0);
 }
 
-static int kernel_resolve_route(struct cm_id *id, int timeout_ms)
+static int notify(struct cm_id *id, enum ibv_event_type event)
 {
-	(void)id, (void)timeout_ms;
-	return -ENODEV;
+	KERNEL_REQ(req, rdma_ucm_notify);
+
+	req.p.id = to_kernel(id)->handle;
+	req.p.event = event;
+	return kernel_call(kernel_fd(id), RDMA_USER_CM_CMD_NOTIFY, &req, 0);
 }
 
-static int kernel_listen(struct cm_id *id, int backlog)
+static int set_option(struct cm_id *id, int level, int name, const void *val, size_t len)
 {
-	(void)id, (void)backlog;
-	return -ENODEV;
+	KERNEL_REQ(req, rdma_ucm_set_option);
+
+	if (len > UINT32_MAX)
+		return log_refuse(EINVAL, "an option of %zu bytes", len);
+	req.p.id = to_kernel(id)->handle;
+	req.p.level = (uint32_t)level;
+	req.p.optname = (uint32_t)name;
+	req.p.optval = (uintptr_t)val;
+	req.p.optlen = (uint32_t)len;
+	return kernel_call(kernel_fd(id), RDMA_USER_CM_CMD_SET_OPTION, &req, 0);
 }
 
-static int kernel_query_addr(struct cm_id *id, struct cm_addrs *out)
+/* Verbs and the kernel's CM know each other. */
+static void qp_created(struct cm_id *id, struct ibv_qp *qp)
 {
-	(void)id, (void)out;
-	return -ENODEV;
-}
-
-static int kernel_query_path(struct cm_id *id, struct ibv_path_data *path, int max)
-{
-	(void)id, (void)path, (void)max;
-	return -ENODEV;
-}
-
-static int kernel_connect(struct cm_id *id, const struct cm_conn_param *p)
-{
-	(void)id, (void)p;
-	return -ENODEV;
-}
-
-static int kernel_accept(struct cm_id *id, const struct cm_conn_param *p)
-{
-	(void)id, (void)p;
-	return -ENODEV;
-}
-
-static int kernel_reject(struct cm_id *id, uint8_t reason, const void *data,
-			 uint8_t len)
-{
-	(void)id, (void)reason, (void)data, (void)len;
-	return -ENODEV;
-}
-
-static int kernel_notify(struct cm_id *id, enum ibv_event_type event)
-{
-	(void)id, (void)event;
-	return -ENODEV;
-}
-
-static int kernel_init_qp_attr(struct cm_id *id, struct ibv_qp_attr *attr, int *mask)
-{
-	(void)id, (void)attr, (void)mask;
-	return -ENODEV;
-}
-
-static int kernel_set_option(struct cm_id *id, int level, int name, const void *val,
-			     size_t len)
-{
-	(void)id, (void)level, (void)name, (void)val, (void)len;
-	return -ENODEV;
-}
-
-static int kernel_join(struct cm_id *id, struct cm_mcast *mc)
-{
-	(void)id, (void)mc;
-	return -ENODEV;
-}
-
-static int kernel_leave(struct cm_id *id, struct cm_mcast *mc, uint32_t *delivered)
-{
-	(void)id, (void)mc, (void)delivered;
-	return -ENODEV;
-}
-
-static int kernel_write_event(struct cm_id *id, enum rdma_cm_event_type event,
-			      int status, uint64_t arg)
-{
-	(void)id, (void)event, (void)status, (void)arg;
-	return -ENODEV;
-}
-
-static int kernel_resolve_service(struct cm_id *id, const char *service)
-{
-	(void)id, (void)service;
-	return -ENODEV;
-}
-
-static void kernel_qp_created(struct cm_id *id, struct ibv_qp *qp)
-{
-	(void)id, (void)qp;
+	(void)id;
+	(void)qp;
 }
 
 const struct cm_backend cm_backend_kernel = {
 	.name = "kernel",
 	.init = kernel_init,
-	.channel_open = kernel_channel_open,
-	.channel_close = kernel_channel_close,
+	.channel_open = channel_open,
+	.channel_close = channel_close,
 	.event_get = kernel_event_get,
-	.id_create = kernel_id_only,
-	.id_destroy = kernel_id_destroy,
+	.event_unget = kernel_wake,
+	.id_create = id_create,
+	.id_adopt = kernel_id_adopt,
+	.id_destroy = id_destroy,
 	.id_migrate = kernel_id_migrate,
 	.child_drop = kernel_child_drop,
 	.bind = kernel_bind,
 	.resolve_addr = kernel_resolve_addr,
-	.resolve_route = kernel_resolve_route,
-	.listen = kernel_listen,
+	.resolve_route = resolve_route,
+	.listen = listen_id,
 	.query_addr = kernel_query_addr,
+	.query_gid = kernel_query_gid,
 	.query_path = kernel_query_path,
-	.connect = kernel_connect,
-	.accept_prepare = kernel_accept,
-	.accept = kernel_accept,
-	.reject = kernel_reject,
-	.establish = kernel_id_only,
-	.abandon = kernel_id_only,
-	.disconnect = kernel_id_only,
-	.notify = kernel_notify,
+	.connect = connect_id,
+	.accept_prepare = accept_prepare,
+	.accept = accept_id,
+	.reject = reject,
+	.establish = establish,
+	.abandon = abandon,
+	.disconnect = disconnect,
+	.notify = notify,
 	.init_qp_attr = kernel_init_qp_attr,
-	.set_option = kernel_set_option,
+	.set_option = set_option,
 	.join = kernel_join,
 	.leave = kernel_leave,
 	.write_event = kernel_write_event,
 	.resolve_service = kernel_resolve_service,
-	.qp_created = kernel_qp_created,
+	.query_service = kernel_query_service,
+	.qp_created = qp_created,
 };

@@ -101,9 +101,8 @@ void user_fd_close(struct user_id *u)
 	if (fd < 0)
 		return;
 	u->lingering = false;
-	cm_dev->fd_close(fd);
-	if (u->refused)
-		user_reserve_refill();
+	if (!u->refused || !user_reserve_give(fd))
+		cm_dev->fd_close(fd);
 }
 
 /* 0 when all is sent, -EAGAIN, or -errno. */

@@ -39,6 +39,22 @@ void user_reserve_refill(void)
 	lock_put(&reserve.lock);
 }
 
+/* The socket itself, shut down, becomes the reserve: its number never goes back to a
+ * process that is short of numbers and would take it. */
+bool user_reserve_give(int fd)
+{
+	bool taken;
+
+	lock_get(&reserve.lock);
+	taken = reserve.fd <= 0;
+	if (taken) {
+		shutdown(fd, SHUT_RDWR);
+		reserve.fd = fd;
+	}
+	lock_put(&reserve.lock);
+	return taken;
+}
+
 static bool reserve_use(void)
 {
 	bool had;

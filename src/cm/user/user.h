@@ -185,6 +185,8 @@ void user_listener_stop(struct user_id *lis);
 void user_listener_timeout(struct user_id *lis);
 /* Some descriptor was closed: take the reserve back, let listeners go on. */
 void user_reserve_refill(void);
+/* A connection made with the reserve ends: true if fd is the reserve again. */
+bool user_reserve_give(int fd);
 
 /* conn.c: the MPA stage */
 int user_connect(struct cm_id *id, const struct cm_conn_param *p);
