@@ -369,7 +369,7 @@ static bool want_ack(struct stream *s, struct cursor *c, const struct wqe *w)
  * differently (immediate data behind the write, as a message of its own). */
 static bool iwarp_has(const struct wqe *w)
 {
-	return !has_imm(w) && (!is_read(w) || w->opcode == IBV_WR_RDMA_READ);
+	return !has_imm(w) && (!wqe_is_read(w) || w->opcode == IBV_WR_RDMA_READ);
 }
 
 /* One FPDU of the WQE at the cursor. */
