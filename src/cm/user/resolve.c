@@ -238,6 +238,7 @@ int user_query_addr(struct cm_id *id, struct cm_addrs *out)
 	struct user_id *u = to_user(id);
 
 	memset(out, 0, sizeof(*out));
+	out->dev_index = UINT32_MAX;
 	lock_get(&u->lock);
 	out->src = u->src;
 	out->dst = u->dst;
