@@ -40,6 +40,8 @@ enum stream_first {
 	STREAM_FIRST_SEND, /* initiator, peer-to-peer: an empty write goes ahead */
 	STREAM_FIRST_WAIT, /* responder: silent until the first FPDU has come, which is
 			    * told to the user as STREAM_CTL_RTU */
+	STREAM_FIRST_YIELD, /* the same without peer-to-peer, but only for a moment: Linux
+			     * siw as initiator waits for servers that speak first */
 };
 
 struct stream_param {

@@ -403,6 +403,10 @@ static void timer_fire(struct loop_timer *t)
 
 	lock_get(&s->lock);
 	s->timer_at = 0;
+	if (s->tx.silent && s->speak_at && now >= s->speak_at)
+		s->tx.silent = false;
+	else if (s->tx.silent && s->speak_at)
+		stream_timer(s, s->speak_at);
 	if (s->state == STREAM_CLOSING && now >= s->close_by) {
 		finish(s);
 	} else if (s->state == STREAM_OPEN && s->ending && now >= s->close_by) {
@@ -460,7 +464,8 @@ static struct stream *stream_new(int fd, int out, const struct stream_param *p)
 	s->p = *p;
 	s->fpdu_max = p->extended ? FPDU_PAYLOAD_MAX : plain_fpdu_max(fd);
 	s->deaf = !p->extended;
-	s->tx.silent = !p->extended && p->first == STREAM_FIRST_WAIT;
+	s->tx.silent = !p->extended && (p->first == STREAM_FIRST_WAIT ||
+					p->first == STREAM_FIRST_YIELD);
 	list_init(&s->tx.ctl);
 	list_init(&s->up);
 	list_init(&s->park);
@@ -486,6 +491,12 @@ static int stream_start(struct stream *s)
 	if (!s->p.extended && s->p.first == STREAM_FIRST_SEND) {
 		lock_get(&s->lock);
 		tx_ctl(s, &rtr);
+		lock_put(&s->lock);
+	}
+	if (!s->p.extended && s->p.first == STREAM_FIRST_YIELD) {
+		lock_get(&s->lock);
+		s->speak_at = loop_now() + IW_YIELD_MS * MSEC;
+		stream_timer(s, s->speak_at);
 		lock_put(&s->lock);
 	}
 	stream_get(s); /* the QP may be destroyed at once */

@@ -37,6 +37,7 @@ enum {
 	IW_ACK_BYTES = 256 * 1024, /* or bytes */
 	IW_TAIL = 64,	       /* write order: last bytes in an iovec of their own */
 	IW_COPY_MAX = 512,     /* payload up to here is copied beside its header */
+	IW_YIELD_MS = 100,     /* a peer has surely read our MPA reply by then */
 	IW_UP_MAX = 32,	       /* control messages that wait for the user: more is an attack */
 };
 
@@ -186,6 +187,7 @@ struct stream {
 	bool ending;	     /* plain: as if both holders had gone */
 	bool shut;	     /* SHUT_WR done: only read to EOF */
 	uint32_t fpdu_max;   /* payload of one FPDU */
+	uint64_t speak_at;   /* tx.silent ends, if not 0 */
 	struct loop_timer timer; /* hold, retry, closing: the earliest */
 	uint64_t timer_at;
 	uint64_t close_by;

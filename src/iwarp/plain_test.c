@@ -306,6 +306,23 @@ static void plain_first_words(void)
 	end_free(e);
 }
 
+/* siw as initiator asks for no peer-to-peer mode, and waits. */
+static void plain_yields_for_a_moment(void)
+{
+	struct end *e = plain_new(STREAM_FIRST_YIELD, false);
+	struct rdmap_hdr h;
+	struct ibv_wc wc;
+
+	post(e, IBV_WR_SEND, 1, 10);
+	CHECK_EQ(ibv_poll_cq(e->cq, 1, &wc), 0);
+	REQUIRE(poll_one(e, &wc));
+	CHECK(wc.wr_id == 1 && wc.status == IBV_WC_SUCCESS);
+	REQUIRE(hear_plain(e, &h));
+	CHECK_EQ(h.op, RDMAP_SEND);
+	CHECK_EQ(e->controls, 0);
+	end_free(e);
+}
+
 /* The peer speaks, and even ends, before our QP is there. */
 static void plain_early_words(void)
 {
@@ -381,6 +398,7 @@ int main(int argc, char **argv)
 	T_RUN(plain_terminate_comes);
 	T_RUN(plain_has_no_immediate_and_no_atomics);
 	T_RUN(plain_first_words);
+	T_RUN(plain_yields_for_a_moment);
 	T_RUN(plain_early_words);
 	T_RUN(plain_ends_with_its_qp);
 	T_RUN(terminate_of_siw);

@@ -91,7 +91,7 @@ static enum stream_first who_speaks(const struct user_id *u)
 	if (u->conn.extended)
 		return STREAM_FIRST_ANY;
 	if (u->listener)
-		return STREAM_FIRST_WAIT;
+		return u->conn.p2p ? STREAM_FIRST_WAIT : STREAM_FIRST_YIELD;
 	return u->conn.p2p ? STREAM_FIRST_SEND : STREAM_FIRST_ANY;
 }
 
