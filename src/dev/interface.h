@@ -34,12 +34,23 @@ struct stream_user {
 	void (*released)(void *user);
 };
 
+/* Without the extension only (RFC 5044 section 7.1, RFC 6581 section 3). */
+enum stream_first {
+	STREAM_FIRST_ANY,  /* initiator without peer-to-peer: speaks when it has work */
+	STREAM_FIRST_SEND, /* initiator, peer-to-peer: an empty write goes ahead */
+	STREAM_FIRST_WAIT, /* responder: silent until the first FPDU has come, which is
+			    * told to the user as STREAM_CTL_RTU */
+	STREAM_FIRST_YIELD, /* the same without peer-to-peer, but only for a moment: Linux
+			     * siw as initiator waits for servers that speak first */
+};
+
 struct stream_param {
 	union ibv_gid local_gid, remote_gid;
 	uint32_t local_qpn; /* 0: not known yet, see stream_name() */
 	uint32_t remote_qpn;
 	bool crc;	    /* CRC32C agreed */
 	bool extended;	    /* both sides are ours: acks, NAK, control */
+	enum stream_first first;
 };
 
 struct anyrdma_interface {

@@ -240,8 +240,8 @@ static int add_response(struct batch *b, struct stream *s, struct cursor *c)
 		return batch_add(b, s, &h, f, c);
 	}
 	n = r->len - c->resp_done;
-	if (n > FPDU_PAYLOAD_MAX)
-		n = FPDU_PAYLOAD_MAX;
+	if (n > s->fpdu_max)
+		n = s->fpdu_max;
 	h.op = RDMAP_READ_RESP;
 	h.payload = n;
 	h.stag = r->stag;
@@ -264,7 +264,7 @@ static struct wqe *next_wqe(struct stream *s, const struct cursor *c)
 	struct dev_qp *qp = s->qp;
 	struct wqe *w;
 
-	if (!qp || s->tx.hold != HOLD_NONE || c->idx == qp->sq.tail)
+	if (!qp || s->tx.hold != HOLD_NONE || s->tx.silent || c->idx == qp->sq.tail)
 		return NULL;
 	w = sq_at(&qp->sq, c->idx);
 	if (!qp_may_receive_locked(qp)) /* ERR: not even what was begun */
@@ -353,6 +353,8 @@ static bool want_ack(struct stream *s, struct cursor *c, const struct wqe *w)
 	struct dev_sq *sq = &s->qp->sq;
 	uint32_t out = c->idx + 1 - s->tx.acked;
 
+	if (!s->p.extended)
+		return false;
 	if (w->send_flags & IBV_SEND_SIGNALED)
 		c->sig_since_req = true;
 	if ((c->sig_since_req && c->idx + 1 == sq->tail) ||
@@ -361,6 +363,13 @@ static bool want_ack(struct stream *s, struct cursor *c, const struct wqe *w)
 		return true;
 	}
 	return false;
+}
+
+/* RFC 5040 has neither; RFC 7306 does, but its peers are rare and number them
+ * differently (immediate data behind the write, as a message of its own). */
+static bool iwarp_has(const struct wqe *w)
+{
+	return !has_imm(w) && (!wqe_is_read(w) || w->opcode == IBV_WR_RDMA_READ);
 }
 
 /* One FPDU of the WQE at the cursor. */
@@ -373,6 +382,8 @@ static int add_request(struct batch *b, struct stream *s, struct cursor *c,
 	uint32_t n;
 	int ret;
 
+	if (!s->p.extended && !iwarp_has(w))
+		return -EOPNOTSUPP;
 	if (has_imm(w) && !c->imm_sent)
 		return add_imm(b, s, c, w);
 	f = batch_next(b);
@@ -384,8 +395,8 @@ static int add_request(struct batch *b, struct stream *s, struct cursor *c,
 		return batch_add(b, s, &h, f, c);
 	}
 	n = w->length - c->off;
-	if (n > FPDU_PAYLOAD_MAX)
-		n = FPDU_PAYLOAD_MAX;
+	if (n > s->fpdu_max)
+		n = s->fpdu_max;
 	h.last = c->off + n == w->length;
 	h.ack_req = h.last && want_ack(s, c, w);
 	data_header(&h, w, c, n);
@@ -500,7 +511,8 @@ void batch_build(struct stream *s, struct batch *b)
 		}
 		ret = add_request(b, s, &c, w);
 		if (ret) {
-			b->fail = IBV_WC_LOC_PROT_ERR;
+			b->fail = ret == -EOPNOTSUPP ? IBV_WC_LOC_QP_OP_ERR :
+						       IBV_WC_LOC_PROT_ERR;
 			break;
 		}
 	}

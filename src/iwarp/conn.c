@@ -18,6 +18,8 @@
 #include "base/log.h"
 
 #include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -100,13 +102,16 @@ void stream_kick(struct stream *s)
 	}
 }
 
+static void close_step(struct stream *s);
+
 /* ---- watching the descriptor -------------------------------------------- */
 
 static uint32_t wanted_events(const struct stream *s)
 {
 	if (s->state == STREAM_BROKEN || s->state == STREAM_CLOSED)
 		return 0;
-	return EPOLLIN | (s->tx.blocked ? EPOLLOUT : 0);
+	return (s->deaf ? s->deaf_hup ? 0 : EPOLLRDHUP : EPOLLIN) |
+	       (s->tx.blocked ? EPOLLOUT : 0);
 }
 
 static void rewatch(struct stream *s)
@@ -123,6 +128,8 @@ void stream_want_output(struct stream *s, bool want)
 {
 	(void)want; /* tx.blocked says it */
 	rewatch(s);
+	if (s->ending)
+		close_step(s); /* the last of it may have left */
 }
 
 /* ---- upcalls ------------------------------------------------------------- */
@@ -220,19 +227,26 @@ static void finish(struct stream *s)
 	loop_fd_del(&s->lf, forgotten);
 }
 
+static bool held(const struct stream *s)
+{
+	return !s->user_gone || s->qp || s->joined;
+}
+
 /* Both holders gone: say the rest, then goodbye (DESIGN section 7: shutdown,
  * read to EOF at most a second, close; an RST would destroy frames in flight). */
 static void close_step(struct stream *s)
 {
 	lock_assert_held(&s->lock);
-	if (!s->user_gone || s->qp || s->joined || s->state == STREAM_CLOSED)
+	if ((held(s) && !s->ending) || s->state == STREAM_CLOSED)
 		return;
 	if (s->state == STREAM_BROKEN) {
-		finish(s);
+		if (!held(s))
+			finish(s);
 		return;
 	}
-	if (s->state == STREAM_OPEN) {
+	if (s->state == STREAM_OPEN && !held(s))
 		stream_set_state(s, STREAM_CLOSING);
+	if (!s->close_by) {
 		s->close_by = loop_now() + SEC;
 		stream_timer(s, s->close_by);
 	}
@@ -254,8 +268,26 @@ static void drain(struct stream *s)
 		n = recv(s->fd, junk, sizeof(junk), MSG_DONTWAIT);
 		moved += n > 0 ? (size_t)n : 0;
 	} while ((n > 0 && moved < IW_TURN) || (n < 0 && errno == EINTR));
-	if (n == 0 || (n < 0 && errno != EAGAIN && errno != EWOULDBLOCK))
+	if (n > 0 || (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)))
+		return;
+	if (held(s))
+		stream_broken(s, 0, "both sides have closed");
+	else
 		finish(s);
+}
+
+void stream_end(struct stream *s)
+{
+	lock_assert_held(&s->lock);
+	if (s->p.extended || s->ending)
+		return;
+	s->ending = true;
+	if (s->deaf) { /* nobody will claim it */
+		s->deaf = false;
+		s->rx.drop = true;
+		rewatch(s);
+	}
+	close_step(s);
 }
 
 void stream_broken(struct stream *s, int err, const char *why)
@@ -311,7 +343,7 @@ static bool run(struct stream *s, bool by_thread)
 		drain(s);
 		return false;
 	}
-	moved = rx_run(s);
+	moved = !s->deaf && rx_run(s);
 	ack_policy(s, by_thread, asked, moved);
 	if ((moved || s->rx.ack_now || (s->tx.blocked && worth_a_try(s, by_thread))) &&
 	    s->state != STREAM_BROKEN && s->state != STREAM_CLOSED)
@@ -336,12 +368,30 @@ static bool source_progress(struct poll_source *src, bool by_thread)
 	return moved;
 }
 
+/* The peer ended before our QP was there. What it had said is still for that QP. */
+static void deaf_hangup(struct stream *s)
+{
+	char byte;
+	ssize_t n = recv(s->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+
+	lock_assert_held(&s->lock);
+	if (n <= 0) {
+		stream_broken(s, n ? -errno : 0, "the peer closed");
+		return;
+	}
+	s->deaf_hup = s->up_closed = true;
+	rewatch(s);
+	if (!s->user_gone)
+		up_post(s);
+}
+
 static void lf_ready(struct loop_fd *lf, uint32_t revents)
 {
 	struct stream *s = container_of(lf, struct stream, lf);
 
-	(void)revents;
 	lock_get(&s->lock);
+	if (s->deaf && revents & (EPOLLRDHUP | EPOLLHUP | EPOLLERR))
+		deaf_hangup(s);
 	run(s, true);
 	stream_unlock(s);
 }
@@ -353,9 +403,16 @@ static void timer_fire(struct loop_timer *t)
 
 	lock_get(&s->lock);
 	s->timer_at = 0;
+	if (s->tx.silent && s->speak_at && now >= s->speak_at)
+		s->tx.silent = false;
+	else if (s->tx.silent && s->speak_at)
+		stream_timer(s, s->speak_at);
 	if (s->state == STREAM_CLOSING && now >= s->close_by) {
 		finish(s);
-	} else if (s->state == STREAM_CLOSING) {
+	} else if (s->state == STREAM_OPEN && s->ending && now >= s->close_by) {
+		stream_broken(s, 0, "the peer did not close in time");
+		shutdown(s->fd, SHUT_RDWR);
+	} else if (s->state == STREAM_CLOSING || (s->state == STREAM_OPEN && s->ending)) {
 		stream_timer(s, s->close_by); /* this was for something earlier */
 	} else if (s->state != STREAM_CLOSED) {
 		req_timer(s, now);
@@ -379,6 +436,21 @@ void stream_timer(struct stream *s, uint64_t when)
 
 /* ---- holders --------------------------------------------------------------- */
 
+/* RFC 5044 section 4.1: an FPDU fits one TCP segment; iWARP hardware relies on it.
+ * 6: length and CRC, 18: the larger DDP header. */
+static uint32_t plain_fpdu_max(int fd)
+{
+	int mss = 0;
+	socklen_t len = sizeof(mss);
+
+	if (getsockopt(fd, IPPROTO_TCP, TCP_MAXSEG, &mss, &len) || mss <= 0)
+		return FPDU_PAYLOAD_MAX;
+	mss = (mss & ~3) - 6 - 18;
+	if (mss < 128)
+		return 128;
+	return mss > FPDU_PAYLOAD_MAX ? FPDU_PAYLOAD_MAX : (uint32_t)mss & ~3u;
+}
+
 static struct stream *stream_new(int fd, int out, const struct stream_param *p)
 {
 	struct stream *s = calloc(1, sizeof(*s));
@@ -390,6 +462,10 @@ static struct stream *stream_new(int fd, int out, const struct stream_param *p)
 	s->fd = fd;
 	s->out = out;
 	s->p = *p;
+	s->fpdu_max = p->extended ? FPDU_PAYLOAD_MAX : plain_fpdu_max(fd);
+	s->deaf = !p->extended;
+	s->tx.silent = !p->extended && (p->first == STREAM_FIRST_WAIT ||
+					p->first == STREAM_FIRST_YIELD);
 	list_init(&s->tx.ctl);
 	list_init(&s->up);
 	list_init(&s->park);
@@ -407,10 +483,22 @@ static struct stream *stream_new(int fd, int out, const struct stream_param *p)
  * stream without a user would end at the peer's first word. */
 static int stream_start(struct stream *s)
 {
+	struct rdmap_hdr rtr = { .op = RDMAP_WRITE, .last = true };
 	int ret = loop_fd_add(&s->lf);
 
 	if (ret)
 		return ret;
+	if (!s->p.extended && s->p.first == STREAM_FIRST_SEND) {
+		lock_get(&s->lock);
+		tx_ctl(s, &rtr);
+		lock_put(&s->lock);
+	}
+	if (!s->p.extended && s->p.first == STREAM_FIRST_YIELD) {
+		lock_get(&s->lock);
+		s->speak_at = loop_now() + IW_YIELD_MS * MSEC;
+		stream_timer(s, s->speak_at);
+		lock_put(&s->lock);
+	}
 	stream_get(s); /* the QP may be destroyed at once */
 	park_stream(s);
 	if (s->user_gone)
@@ -479,7 +567,7 @@ int stream_control(struct stream *s, enum stream_ctl type, const uint8_t *data,
 	struct rdmap_hdr h = { .op = RDMAP_CTL, .last = true };
 	int ret = -EPIPE;
 
-	if (len > RDMAP_CTL_DATA)
+	if (len > RDMAP_CTL_DATA || !s->p.extended)
 		return -EINVAL;
 	h.ctl.type = CTL_USER;
 	h.ctl.code = (uint8_t)type;
@@ -503,6 +591,7 @@ void stream_release(struct stream *s)
 	lock_get(&s->lock);
 	s->user_gone = s->up_released = true;
 	up_post(s);
+	stream_end(s);
 	close_step(s);
 	stream_unlock(s);
 	stream_put(s);
@@ -534,6 +623,7 @@ void stream_stop(struct stream *s)
 	s->tx.off = 0;
 	s->tx.imm_sent = s->tx.resync = false;
 	s->rx.place = PLACE_SCRATCH;
+	stream_end(s);
 }
 
 /* Into the group first: from then on only the lock's holder changes what is watched. */
@@ -546,9 +636,11 @@ int stream_attach(struct stream *s, struct dev_qp *qp)
 	stream_unlock(s);
 	ret = poll_add(qp->recv_cq, &s->src);
 	lock_get(&s->lock);
+	s->deaf = false;
 	if (!ret)
 		ret = poll_mod(&s->src, wanted_events(s));
 	if (ret) {
+		s->deaf = !s->p.extended && !s->qp_was && !s->ending;
 		stream_unlock(s);
 		poll_del(&s->src);
 		lock_get(&s->lock);

@@ -4,8 +4,15 @@
  * Files: conn.c stream life, attach, closing, progress; park.c which stream
  * belongs to which QP; rendezvous.c streams for raw QPs; tx.c what is sent;
  * rx.c what arrives; requester.c acks, NAKs, repeats and timers of our
- * requests; responder.c what a peer's request does here; sge.c scatter/gather
- * lists; ops.c the dev_transport table.
+ * requests; responder.c what a peer's request does here; term.c Terminate;
+ * sge.c scatter/gather lists; ops.c the dev_transport table.
+ *
+ * A stream is *extended* (the peer is one of ours: acks, NAK, control) or
+ * *plain* (any iWARP peer). On a plain one no control frame is sent; sends and
+ * writes are finished when TCP has taken them, reads by their response; what
+ * cannot be accepted is answered with Terminate and ends the stream; and as a QP
+ * in ERR has no connection in iWARP, the stream *ends* (stream_end) with its QP
+ * or its user, whichever lets go first: TCP's close is the disconnect.
  *
  * Two holders, the CM ("user") and the QP; the stream closes when both have let
  * go. All fields are guarded by stream.lock unless they say otherwise. */
@@ -30,6 +37,7 @@ enum {
 	IW_ACK_BYTES = 256 * 1024, /* or bytes */
 	IW_TAIL = 64,	       /* write order: last bytes in an iovec of their own */
 	IW_COPY_MAX = 512,     /* payload up to here is copied beside its header */
+	IW_YIELD_MS = 100,     /* a peer has surely read our MPA reply by then */
 	IW_UP_MAX = 32,	       /* control messages that wait for the user: more is an attack */
 };
 
@@ -96,6 +104,7 @@ struct iw_tx {
 	enum { HOLD_NONE, HOLD_RNR, HOLD_NOT_READY, HOLD_LOST, HOLD_FAIL } hold;
 	uint64_t hold_until;
 	enum ibv_wc_status fail_status;
+	bool silent;		/* plain: the peer has to speak first */
 	bool resync;		/* RESYNC goes out before the next request */
 	uint8_t rnr_seen;	/* RNR NAKs since the last progress */
 };
@@ -112,6 +121,9 @@ struct iw_rx {
 	uint32_t crc;
 	enum { PLACE_SCRATCH, PLACE_RECV, PLACE_WRITE, PLACE_READ } place;
 	bool large;		/* last frame was large: read little ahead */
+
+	bool junk;		/* plain: framing is lost, what comes is thrown away */
+	unsigned term;		/* plain: enum term_code that says more than the NAK's */
 
 	/* requests of the peer */
 	bool drop;		/* NAK sent: discard requests until RESYNC */
@@ -169,7 +181,13 @@ struct stream {
 	struct poll_source src; /* while one is */
 	bool grouped;	     /* src, not lf, watches the descriptor */
 	bool joined;	     /* in a poll group, or on the way in or out: must not close */
+	bool deaf;	     /* plain, no QP yet: what comes waits in the socket */
+	bool deaf_hup;	     /* ... and behind it is the end */
+	bool terminated;     /* plain: Terminate was sent or came */
+	bool ending;	     /* plain: as if both holders had gone */
 	bool shut;	     /* SHUT_WR done: only read to EOF */
+	uint32_t fpdu_max;   /* payload of one FPDU */
+	uint64_t speak_at;   /* tx.silent ends, if not 0 */
 	struct loop_timer timer; /* hold, retry, closing: the earliest */
 	uint64_t timer_at;
 	uint64_t close_by;
@@ -205,6 +223,9 @@ void stream_want_output(struct stream *s, bool want) REQUIRES(s->lock);
 /* Joins and separates a stream and a QP; the caller serialises both (park.c). */
 int stream_attach(struct stream *s, struct dev_qp *qp);
 void stream_detach(struct stream *s, struct dev_qp *qp);
+/* A plain stream ends: what is queued leaves, then TCP closes. Nothing happens to
+ * an extended one. */
+void stream_end(struct stream *s) REQUIRES(s->lock);
 /* The QP's work is over: its memory is not touched after this. */
 void stream_stop(struct stream *s) REQUIRES(s->lock);
 
@@ -236,6 +257,8 @@ static inline uint32_t req_number(const struct dev_qp *qp, uint32_t idx)
 }
 void req_begin(struct stream *s) REQUIRES(s->lock); /* attached */
 void req_sent(struct stream *s) REQUIRES(s->lock); /* a request has left */
+/* Plain: TCP has all of what was sent. With qp->lock. */
+void req_taken_locked(struct stream *s) REQUIRES(s->lock);
 void req_ack(struct stream *s, uint32_t number) REQUIRES(s->lock);
 void req_nak(struct stream *s, const struct rdmap_hdr *h) REQUIRES(s->lock);
 void req_recv_posted(struct stream *s) REQUIRES(s->lock);
@@ -269,6 +292,8 @@ void resp_lost(struct stream *s) REQUIRES(s->lock);
 /* The memory of the oldest response is gone: it and what follows are refused. */
 void resp_unreadable(struct stream *s) REQUIRES(s->lock);
 void resp_resync(struct stream *s, const struct rdmap_hdr *h) REQUIRES(s->lock);
+/* Plain: what came is no valid FPDU, or not the one that had to come. */
+void resp_bad_frame(struct stream *s, int err) REQUIRES(s->lock);
 
 /* sge.c: maps [off, off+len) of a scatter/gather list to memory. Returns the
  * number of iovecs, or -errno of mr_get(), or -E2BIG when max is too small for

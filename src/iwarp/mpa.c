@@ -116,11 +116,20 @@ int mpa_depths(const struct mpa_frame *f, uint16_t *ird, uint16_t *ord)
 	return 0;
 }
 
+unsigned mpa_p2p(const struct mpa_frame *f)
+{
+	if (!(f->flags & MPA_F_ENHANCED) || f->pd_len < WORDS_LEN)
+		return 0;
+	return (unsigned)(f->pd[0] >> 6) << 2 | f->pd[2] >> 6;
+}
+
 int mpa_plain_encode(uint8_t *buf, size_t cap, const struct mpa_frame *f,
-		     uint16_t ird, uint16_t ord)
+		     uint16_t ird, uint16_t ord, unsigned p2p)
 {
 	struct mpa_frame out = *f;
 
+	if (f->rev < 2)
+		return mpa_encode(buf, cap, f);
 	if (f->pd_len > MPA_PD_MAX - WORDS_LEN || ird > DEPTH_MASK || ord > DEPTH_MASK)
 		return -EINVAL;
 	out.flags |= MPA_F_ENHANCED;
@@ -128,8 +137,8 @@ int mpa_plain_encode(uint8_t *buf, size_t cap, const struct mpa_frame *f,
 	if (cap < (size_t)MPA_HDR_LEN + out.pd_len)
 		return -ENOSPC;
 	put_header(buf, &out);
-	be16_put(buf + MPA_HDR_LEN, ird);
-	be16_put(buf + MPA_HDR_LEN + 2, ord);
+	be16_put(buf + MPA_HDR_LEN, (uint16_t)(ird | (p2p >> 2 & 3) << 14));
+	be16_put(buf + MPA_HDR_LEN + 2, (uint16_t)(ord | (p2p & 3) << 14));
 	if (f->pd_len)
 		memcpy(buf + MPA_HDR_LEN + WORDS_LEN, f->pd, f->pd_len);
 	return MPA_HDR_LEN + out.pd_len;

@@ -65,9 +65,22 @@ void mpa_reply_key(uint8_t key[MPA_KEY_LEN]);
 /* RFC 6581 words: 14 bits each, as the sender sees it. 0, or -EPROTO when the
  * frame is not enhanced. */
 int mpa_depths(const struct mpa_frame *f, uint16_t *ird, uint16_t *ord);
-/* An enhanced frame without our header, for iWARP peers; len bytes of data. */
+
+/* RFC 6581 section 9: the upper two bits of both words. In a request: the modes
+ * the initiator can do; in a reply: the one it shall do. */
+enum {
+	MPA_P2P = 0x8,	   /* A: the initiator speaks first, by itself */
+	MPA_RTR_SEND = 0x4,  /* B: with an empty FPDU */
+	MPA_RTR_WRITE = 0x2, /* C: with an empty RDMA write */
+	MPA_RTR_READ = 0x1,  /* D: with an empty RDMA read */
+};
+/* 0 when the frame is not enhanced. */
+unsigned mpa_p2p(const struct mpa_frame *f);
+
+/* A frame without our header, for iWARP peers: revision 2 is enhanced, revision 1
+ * has neither depths nor p2p. */
 int mpa_plain_encode(uint8_t *buf, size_t cap, const struct mpa_frame *f,
-		     uint16_t ird, uint16_t ord);
+		     uint16_t ird, uint16_t ord, unsigned p2p);
 
 enum mpa_kind {
 	MPA_KIND_REQ = 1,	/* request of the connection manager */

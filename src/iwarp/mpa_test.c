@@ -299,7 +299,7 @@ static void plain_frames(void)
 	struct mpa_frame f = { .reply = true, .flags = MPA_F_CRC, .rev = 2,
 			       .pd = (const uint8_t *)"abc", .pd_len = 3 }, got;
 	uint16_t ird, ord;
-	int n = mpa_plain_encode(buf, sizeof(buf), &f, 7, 9);
+	int n = mpa_plain_encode(buf, sizeof(buf), &f, 7, 9, 0);
 
 	REQUIRE_EQ(n, 27);
 	REQUIRE_EQ(mpa_decode(buf, 27, &got), 27);
@@ -312,8 +312,19 @@ static void plain_frames(void)
 	CHECK_EQ(mpa_depths(&got, &ird, &ord), 0);
 	CHECK_EQ(ird, 7);
 	CHECK_EQ(mpa_kind(&got), -ENOMSG);
+	CHECK_EQ(mpa_p2p(&got), MPA_P2P | MPA_RTR_SEND);
+	REQUIRE_EQ(mpa_plain_encode(buf, sizeof(buf), &f, 7, 9, MPA_P2P | MPA_RTR_WRITE), 27);
+	CHECK(buf[20] == 0x80 && buf[21] == 7 && buf[22] == 0x80 && buf[23] == 9);
+	REQUIRE_EQ(mpa_decode(buf, 27, &got), 27);
+	CHECK_EQ(mpa_p2p(&got), MPA_P2P | MPA_RTR_WRITE);
+	f.rev = 1; /* RFC 5044: neither depths nor modes */
+	REQUIRE_EQ(mpa_plain_encode(buf, sizeof(buf), &f, 7, 9, MPA_P2P), 23);
+	REQUIRE_EQ(mpa_decode(buf, 23, &got), 23);
+	CHECK(got.rev == 1 && got.flags == MPA_F_CRC && !mpa_p2p(&got));
+	CHECK_EQ(mpa_depths(&got, &ird, &ord), -EPROTO);
+	f.rev = 2;
 	f.pd_len = MPA_PD_MAX - 3;
-	CHECK_EQ(mpa_plain_encode(buf, sizeof(buf), &f, 0, 0), -EINVAL);
+	CHECK_EQ(mpa_plain_encode(buf, sizeof(buf), &f, 0, 0, 0), -EINVAL);
 }
 
 int main(int argc, char **argv)

@@ -37,7 +37,7 @@ static void recv_posted(struct dev_qp *qp)
 	if (!s)
 		return;
 	stream_lock(s);
-	if (s->rx.rnr_sent && s->state == STREAM_OPEN) {
+	if (s->rx.rnr_sent && s->state == STREAM_OPEN && s->p.extended) {
 		s->rx.rnr_sent = false;
 		s->rx.go_on = true;
 		tx_run(s);

@@ -6,7 +6,7 @@
 #include <errno.h>
 #include <string.h>
 
-enum { CTL_FIXED = 16 };
+enum { CTL_FIXED = 16, BODY_MAX = CTL_FIXED + RDMAP_CTL_DATA };
 
 /* One row an opcode: DDP model, and the size of the fixed body that follows the
  * DDP header (-1: the rest of the segment is payload). */
@@ -23,7 +23,7 @@ static const struct {
 	[RDMAP_SEND_INV] = { "send inv", true, false, -1, DDP_QN_SEND },
 	[RDMAP_SEND_SE] = { "send se", true, false, -1, DDP_QN_SEND },
 	[RDMAP_SEND_SE_INV] = { "send se inv", true, false, -1, DDP_QN_SEND },
-	[RDMAP_TERMINATE] = { "terminate", true, false, -1, DDP_QN_TERM },
+	[RDMAP_TERMINATE] = { "terminate", true, false, RDMAP_TERM_MIN, DDP_QN_TERM },
 	[RDMAP_IMM] = { "imm", true, false, 8, DDP_QN_SEND },
 	[RDMAP_IMM_SE] = { "imm se", true, false, 8, DDP_QN_SEND },
 	[RDMAP_ATOMIC_REQ] = { "atomic request", true, false, 52, DDP_QN_READ },
@@ -75,6 +75,9 @@ static size_t body_encode(uint8_t *p, const struct rdmap_hdr *h)
 		be32_put(p + 12, h->ctl.msn1);
 		memcpy(p + CTL_FIXED, h->ctl.data, h->ctl.len);
 		return (size_t)CTL_FIXED + h->ctl.len;
+	case RDMAP_TERMINATE:
+		memcpy(p, h->term.data, h->term.len);
+		return h->term.len;
 	default:
 		return 0;
 	}
@@ -146,9 +149,22 @@ static int body_decode(const uint8_t *p, size_t len, struct rdmap_hdr *h)
 		return 0;
 	case RDMAP_CTL:
 		return ctl_decode(p, len, h);
+	case RDMAP_TERMINATE:
+		h->term.len = (uint8_t)(len < RDMAP_TERM_DATA ? len : RDMAP_TERM_DATA);
+		memcpy(h->term.data, p, h->term.len);
+		return 0;
 	default:
 		return 0;
 	}
+}
+
+static bool body_fits(enum rdmap_op op, size_t len)
+{
+	size_t fixed = (size_t)op_info[op].body;
+
+	if (op == RDMAP_CTL || op == RDMAP_TERMINATE)
+		return len >= fixed && len <= BODY_MAX;
+	return len == fixed;
 }
 
 /* The DDP header proper; returns its length. */
@@ -197,8 +213,7 @@ int rdmap_decode(const uint8_t *buf, size_t have, struct rdmap_hdr *h)
 		h->payload = (uint32_t)body;
 		return len;
 	}
-	if (h->op == RDMAP_CTL ? body < CTL_FIXED || body > CTL_FIXED + RDMAP_CTL_DATA :
-				 body != (size_t)op_info[h->op].body)
+	if (!body_fits(h->op, body))
 		return -EPROTO;
 	if (have < total)
 		return -EAGAIN;

@@ -82,6 +82,10 @@ enum {
 	DDP_TAGGED_HDR = 16,
 	DDP_UNTAGGED_HDR = 20,
 	RDMAP_CTL_DATA = 200,
+	/* Terminate: control word, segment length, DDP header, RDMAP header of a
+	 * read request (RFC 5040 section 4.8). Longer ones are cut. */
+	RDMAP_TERM_MIN = 4,
+	RDMAP_TERM_DATA = 4 + DDP_UNTAGGED_HDR + 28,
 	RDMAP_HDR_MAX = DDP_UNTAGGED_HDR + 16 + RDMAP_CTL_DATA,
 	RDMAP_TRAILER_MAX = 3 + 4,
 	FPDU_PAYLOAD_MAX = 65504, /* multiple of 32; header and it fit 16 bits */
@@ -118,6 +122,10 @@ struct rdmap_hdr {
 			uint32_t number, msn0, msn1;
 			uint8_t data[RDMAP_CTL_DATA];
 		} ctl;
+		struct { /* RDMAP_TERMINATE; term.h reads and writes the bytes */
+			uint8_t len;
+			uint8_t data[RDMAP_TERM_DATA];
+		} term;
 	};
 };
 

@@ -52,6 +52,11 @@ static struct rdmap_hdr make(enum rdmap_op op)
 		h.ctl.len = 3;
 		memcpy(h.ctl.data, "abc", 3);
 		break;
+	case RDMAP_TERMINATE:
+		h.msn = 1;
+		h.term.len = 24;
+		memset(h.term.data, 0x5c, h.term.len);
+		break;
 	default:
 		h.msn = 2;
 		h.mo = 65504;

@@ -87,6 +87,7 @@ void req_fail(struct stream *s, uint32_t idx, enum ibv_wc_status st, const char 
 	s->tx.hold = HOLD_NONE;
 	s->rx.place = PLACE_SCRATCH;
 	qp_fail_send(s->qp, idx, st, why);
+	stream_end(s);
 }
 
 void req_fail_oldest(struct stream *s, enum ibv_wc_status st, const char *why)
@@ -118,6 +119,15 @@ static void acked_before(struct stream *s, uint32_t idx)
 	}
 	s->tx.rnr_seen = 0;
 	sq_retire_locked(qp);
+}
+
+/* What a cut FPDU belongs to is still being sent. */
+void req_taken_locked(struct stream *s)
+{
+	struct dev_qp *qp = s->qp;
+
+	if (!s->tx.part && s->tx.acked != qp->sq.next && qp_may_receive_locked(qp))
+		acked_before(s, qp->sq.next);
 }
 
 /* In ERR the queue was flushed: answers to it mean nothing any more. */
@@ -326,7 +336,9 @@ void req_hold_over(struct stream *s)
 		/* In order: only when everything before it was answered. */
 		if (!outstanding(s))
 			req_fail(s, s->tx.acked, s->tx.fail_status,
-				 "no local access to the memory of a posted send");
+				 s->tx.fail_status == IBV_WC_LOC_QP_OP_ERR ?
+					 "iWARP has no immediate data and no atomics" :
+					 "no local access to the memory of a posted send");
 		break;
 	default:
 		break;

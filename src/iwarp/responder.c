@@ -4,10 +4,13 @@
  * The responder is GOOD or DROP (rx.drop). A request that cannot be accepted is
  * answered with NAK(number), and from then on every request frame is read and
  * discarded until RESYNC(number). Responses and control go on. Reads and
- * atomics run only in GOOD and in order, so never twice. */
+ * atomics run only in GOOD and in order, so never twice.
+ *
+ * A plain peer knows no NAK: it gets Terminate, and nothing repeats anything. */
 #include "iwarp/iwarp.h"
 
 #include "base/log.h"
+#include "iwarp/term.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -15,16 +18,37 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* A QP that is gone or in ERR has said, or will say, goodbye by itself. */
+static void refuse_plain(struct stream *s, enum nak_code code)
+{
+	enum term_code term = (enum term_code)s->rx.term;
+
+	if (code == NAK_NOT_READY || code == NAK_NO_QP) {
+		stream_end(s);
+		return;
+	}
+	if (!term)
+		term = code == NAK_RNR	    ? TERM_DDP_NO_BUFFER :
+		       code == NAK_INV_REQ  ? TERM_DDP_TOO_LONG :
+		       code == NAK_REM_ACCESS ? TERM_RDMAP_RIGHTS :
+						TERM_RDMAP_STREAM;
+	term_send(s, term, term == TERM_RDMAP_STREAM ? NULL : &s->rx.h);
+}
+
 void resp_nak(struct stream *s, enum nak_code code)
 {
 	struct iw_rx *rx = &s->rx;
 
 	rx->drop = true;
+	rx->place = PLACE_SCRATCH;
+	if (!s->p.extended) {
+		refuse_plain(s, code);
+		return;
+	}
 	rx->nak = true;
 	rx->nak_code = (uint8_t)code;
 	rx->nak_timer = s->qp ? s->qp->attr.min_rnr_timer : 0;
 	rx->nak_number = rx->expected;
-	rx->place = PLACE_SCRATCH;
 	rx->imm_have = false;
 	rx->write_len = rx->msg_off = 0;
 	rx->ack_now = rx->ack_owed;
@@ -40,6 +64,24 @@ void resp_fail(struct stream *s, enum nak_code code, enum ibv_wc_status st, int 
 	tx_own_part(s);
 	s->tx.hold = HOLD_NONE;
 	qp_fail_recv(s->qp, st, ev, why);
+}
+
+void resp_bad_frame(struct stream *s, int err)
+{
+	enum term_code term = (enum term_code)s->rx.term;
+
+	if (!term)
+		term = err == -EBADMSG ? TERM_MPA_CRC : TERM_RDMAP_OPCODE;
+	s->rx.junk = s->rx.drop = true;
+	s->rx.in_frame = false;
+	s->rx.place = PLACE_SCRATCH;
+	term_send(s, term, NULL);
+	if (s->qp) {
+		tx_own_part(s);
+		s->tx.hold = HOLD_NONE;
+		qp_fail_recv(s->qp, IBV_WC_LOC_QP_OP_ERR, IBV_EVENT_QP_FATAL,
+			     "what the peer sent is no valid message");
+	}
 }
 
 /* Gives up what is still to be answered; the number of the first of it. */
@@ -58,7 +100,7 @@ void resp_lost(struct stream *s)
 	if (s->rx.resp_head == s->rx.resp_tail)
 		return;
 	number = responses_drop(&s->rx);
-	resp_nak(s, NAK_NO_QP);
+	resp_nak(s, NAK_NO_QP); /* a plain stream ends with its QP anyway */
 	s->rx.nak_number = number;
 }
 
@@ -66,6 +108,7 @@ void resp_unreadable(struct stream *s)
 {
 	uint32_t number = responses_drop(&s->rx);
 
+	s->rx.term = TERM_RDMAP_STREAM;
 	resp_fail(s, NAK_REM_ACCESS, IBV_WC_SUCCESS, IBV_EVENT_QP_ACCESS_ERR,
 		  "memory of a read was deregistered before it was answered");
 	s->rx.nak_number = number;
@@ -119,6 +162,10 @@ static bool allowed(struct stream *s, unsigned access, uint32_t key, uint64_t ad
 	int ret = -EACCES;
 
 	lock_assert_held(&s->lock);
+	/* RFC 5040 section 5: of an empty message the STag is not looked at. Between
+	 * our peers it is, as DESIGN wants it. */
+	if (!s->p.extended && !len)
+		return true;
 	if (qp->attr.qp_access_flags & access) {
 		ret = mr_get(qp->pd, key, addr, len, access, &ref, &ptr);
 		if (!ret) {
@@ -134,6 +181,7 @@ static bool allowed(struct stream *s, unsigned access, uint32_t key, uint64_t ad
 		 ret == -EPERM			      ? "other protection domain" :
 		 ret == -ERANGE			      ? "out of bounds" :
 							"the region does not allow it");
+	s->rx.term = term_of_access(ret, s->rx.h.op == RDMAP_WRITE);
 	resp_fail(s, NAK_REM_ACCESS, IBV_WC_SUCCESS, IBV_EVENT_QP_ACCESS_ERR, why);
 	return false;
 }
@@ -142,8 +190,22 @@ static bool allowed(struct stream *s, unsigned access, uint32_t key, uint64_t ad
 static void receiver_not_ready(struct stream *s)
 {
 	lock_assert_held(&s->lock);
+	if (!s->p.extended) {
+		resp_fail(s, NAK_RNR, IBV_WC_SUCCESS, IBV_EVENT_QP_REQ_ERR,
+			  "a send came and no receive is posted: iWARP does not wait");
+		return;
+	}
 	s->rx.rnr_sent = true;
 	resp_nak(s, NAK_RNR);
+}
+
+/* RFC 5041 section 5.1.2, message sequence numbers and offsets. */
+static bool in_sequence(struct stream *s, uint32_t msn, uint32_t mo)
+{
+	if (s->rx.h.msn == msn && s->rx.h.mo == mo)
+		return true;
+	s->rx.term = s->rx.h.msn != msn ? TERM_DDP_MSN : TERM_DDP_MO;
+	return false;
 }
 
 static int begin_send(struct stream *s)
@@ -153,7 +215,7 @@ static int begin_send(struct stream *s)
 	char why[100];
 
 	lock_assert_held(&s->lock);
-	if (rx->h.msn != rx->msn0 || rx->h.mo != rx->msg_off)
+	if (!in_sequence(s, rx->msn0, rx->msg_off))
 		return -EPROTO;
 	if (!qp->cur_valid && recv_take(qp)) {
 		receiver_not_ready(s);
@@ -193,6 +255,7 @@ static struct response *response_new(struct stream *s)
 
 		snprintf(why, sizeof(why), "more than %u reads and atomics at once",
 			 s->qp->attr.max_dest_rd_atomic);
+		s->rx.term = TERM_DDP_NO_BUFFER;
 		resp_fail(s, NAK_INV_REQ, IBV_WC_SUCCESS, IBV_EVENT_QP_REQ_ERR, why);
 		return NULL;
 	}
@@ -213,7 +276,7 @@ static int begin_read(struct stream *s)
 	struct rdmap_hdr *h = &s->rx.h;
 	struct response *r;
 
-	if (h->msn != s->rx.msn1)
+	if (!in_sequence(s, s->rx.msn1, h->mo))
 		return -EPROTO;
 	if (!allowed(s, IBV_ACCESS_REMOTE_READ, h->read.src_stag, h->read.src_to,
 		     h->read.size))
@@ -284,6 +347,12 @@ int resp_begin(struct stream *s)
 
 	if (rx->drop || !accepting(s))
 		return 0;
+	rx->term = 0;
+	if (!s->p.extended && (rx->h.op == RDMAP_ATOMIC_REQ || rx->h.op == RDMAP_IMM ||
+			       rx->h.op == RDMAP_IMM_SE)) {
+		rx->term = TERM_RDMAP_OPCODE;
+		return -EPROTO;
+	}
 	switch (rx->h.op) {
 	case RDMAP_WRITE:
 		if (allowed(s, IBV_ACCESS_REMOTE_WRITE, rx->h.stag, rx->h.to, rx->h.payload))
@@ -309,6 +378,8 @@ static void accepted(struct stream *s)
 	rx->expected = (rx->expected + 1) & 0xffffff;
 	rx->imm_have = false;
 	rx->msg_off = rx->write_len = 0;
+	if (!s->p.extended)
+		return;
 	rx->ack_owed = true;
 	rx->ack_idle = 0;
 	rx->ack_msgs++;
@@ -343,6 +414,7 @@ static void end_send(struct stream *s)
 	if (inv && mr_invalidate(s->qp->pd, rx->h.inv_stag)) {
 		snprintf(why, sizeof(why), "send with invalidate: key %08x is no window",
 			 rx->h.inv_stag);
+		rx->term = TERM_RDMAP_INVALIDATE;
 		resp_fail(s, NAK_REM_ACCESS, IBV_WC_LOC_PROT_ERR, IBV_EVENT_QP_ACCESS_ERR, why);
 		return;
 	}

@@ -13,6 +13,7 @@
 
 #include "base/log.h"
 #include "iwarp/crc32c.h"
+#include "iwarp/term.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -178,6 +179,28 @@ static int rx_ctl(struct stream *s, const struct rdmap_hdr *h)
 	}
 }
 
+/* The responder may speak, and its user knows that the initiator is there. */
+static void rx_first(struct stream *s)
+{
+	struct rdmap_hdr h = { .op = RDMAP_CTL };
+
+	lock_assert_held(&s->lock);
+	s->tx.silent = false;
+	h.ctl.type = CTL_USER;
+	h.ctl.code = STREAM_CTL_RTU;
+	stream_up(s, &h);
+}
+
+static int rx_terminate(struct stream *s)
+{
+	if (s->p.extended) {
+		log_info("stream %d: the peer sent Terminate", s->fd);
+		return -ECONNABORTED;
+	}
+	term_got(s, &s->rx.h);
+	return 0;
+}
+
 static int rx_frame_end(struct stream *s)
 {
 	struct iw_rx *rx = &s->rx;
@@ -195,6 +218,8 @@ static int rx_frame_end(struct stream *s)
 			return -EBADMSG;
 		}
 	}
+	if (s->tx.silent)
+		rx_first(s);
 	switch (rx->h.op) {
 	case RDMAP_READ_RESP:
 		req_read_end(s);
@@ -204,8 +229,7 @@ static int rx_frame_end(struct stream *s)
 	case RDMAP_CTL:
 		return rx_ctl(s, &rx->h);
 	case RDMAP_TERMINATE:
-		log_info("stream %d: the peer sent Terminate", s->fd);
-		return -ECONNABORTED;
+		return rx_terminate(s);
 	case RDMAP_READ_REQ:
 	case RDMAP_ATOMIC_REQ:
 	case RDMAP_IMM:
@@ -269,7 +293,7 @@ static int rx_parse(struct stream *s, const uint8_t *p, size_t n)
 	struct iw_rx *rx = &s->rx;
 	int ret;
 
-	for (;;) {
+	while (!rx->junk) {
 		if (rx->in_frame && !rx->left && !rx->trailer_left) {
 			ret = rx_frame_end(s);
 			if (ret)
@@ -292,6 +316,7 @@ static int rx_parse(struct stream *s, const uint8_t *p, size_t n)
 		p += ret;
 		n -= (size_t)ret;
 	}
+	return 0;
 }
 
 /* Write order (DESIGN section 2): the last bytes of a placement in an iovec of
@@ -421,6 +446,9 @@ bool rx_run(struct stream *s)
 			stream_broken(s, 0, "the peer closed");
 		} else if (n == -EFAULT) {
 			rx_unplaceable(s, -EFAULT);
+		} else if ((n == -EPROTO || n == -EBADMSG) && !s->p.extended) {
+			resp_bad_frame(s, (int)n);
+			moved++; /* Terminate is to be sent */
 		} else if (n < 0) {
 			stream_broken(s, (int)n, "receiving failed");
 		} else {

@@ -99,6 +99,16 @@ void tx_own_part(struct stream *s)
 	p->kind = PART_OWNED;
 }
 
+static void taken(struct stream *s)
+{
+	lock_assert_held(&s->lock);
+	if (s->p.extended || !s->qp)
+		return;
+	lock_get(&s->qp->lock);
+	req_taken_locked(s);
+	lock_put(&s->qp->lock);
+}
+
 /* Sends the rest of a cut FPDU. Bytes sent, 0 when the socket is full. */
 static ssize_t part_send(struct stream *s)
 {
@@ -129,8 +139,10 @@ static ssize_t part_send(struct stream *s)
 	if (ret > 0) {
 		part_advance(p, (size_t)ret);
 		if (p->head_pos == p->head_len && p->payload_pos == p->payload_len &&
-		    p->trailer_pos == p->trailer_len)
+		    p->trailer_pos == p->trailer_len) {
 			part_free(s);
+			taken(s);
+		}
 	}
 	return ret;
 }
@@ -187,6 +199,8 @@ NO_TSA static ssize_t batch_send(struct stream *s, bool *more)
 		if (qp)
 			lock_get(&qp->lock);
 		err = batch_commit(s, &b, (size_t)ret);
+		if (qp && !s->p.extended && !err)
+			req_taken_locked(s);
 		if (qp)
 			lock_put(&qp->lock);
 		if (err)

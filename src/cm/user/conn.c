@@ -176,13 +176,13 @@ static bool send_reject(struct user_id *u, int fd, uint16_t reason, const void *
 	struct mpa_frame f = {
 		.reply = true,
 		.flags = MPA_F_REJECT,
-		.rev = MPA_REV,
+		.rev = u->conn.mpa_rev ? u->conn.mpa_rev : MPA_REV,
 		.pd = data,
 		.pd_len = len,
 	};
 	int skip = u->key_sent ? MPA_KEY_LEN : 0, n;
 
-	n = conf_get()->ports_identity ? mpa_plain_encode(buf, sizeof(buf), &f, 0, 0) :
+	n = conf_get()->ports_identity ? mpa_plain_encode(buf, sizeof(buf), &f, 0, 0, 0) :
 					 mpa_cm_rej_encode(buf, sizeof(buf), &r);
 	return n > 0 && send(fd, buf + skip, (size_t)(n - skip),
 			     MSG_NOSIGNAL | MSG_DONTWAIT) == n - skip;
@@ -634,7 +634,8 @@ static enum after req_rcvd_timeout(struct user_id *u)
 	uint8_t key[MPA_KEY_LEN];
 
 	lock_assert_held(&u->lock);
-	if (!u->key_sent && u->fd >= 0) {
+	/* Linux siw takes half a reply for a broken one. */
+	if (!u->key_sent && u->fd >= 0 && u->conn.extended) {
 		mpa_reply_key(key);
 		if (send(u->fd, key, sizeof(key), MSG_NOSIGNAL | MSG_DONTWAIT) !=
 		    (ssize_t)sizeof(key))

@@ -43,8 +43,10 @@ static int plain_req(struct user_id *u, const struct cm_conn_param *p)
 		.pd_len = p->private_data_len,
 	};
 
+	/* Programs of InfiniBand let either side speak first. */
 	return mpa_plain_encode(u->nego->out, sizeof(u->nego->out), &f,
-				p->responder_resources, p->initiator_depth);
+				p->responder_resources, p->initiator_depth,
+				MPA_P2P | MPA_RTR_WRITE);
 }
 
 int user_req_build(struct user_id *u, const struct cm_conn_param *p)
@@ -101,8 +103,9 @@ static enum user_answer plain_rep(struct user_id *u, const struct mpa_frame *f,
 				  const uint8_t **priv, uint8_t *priv_len,
 				  uint16_t *reason)
 {
-	uint16_t ird = PLAIN_DEPTH, ord = PLAIN_DEPTH, skip = 0, len;
 	struct user_conn *c = &u->conn;
+	uint16_t ird = c->initiator_depth, ord = c->responder_resources, skip = 0, len;
+	unsigned p2p = mpa_p2p(f);
 
 	if (f->flags & MPA_F_MARKERS) {
 		log_info("the peer wants MPA markers, which we do not send");
@@ -118,6 +121,7 @@ static enum user_answer plain_rep(struct user_id *u, const struct mpa_frame *f,
 		return USER_ANSWER_REJ;
 	}
 	*priv_len = (uint8_t)(len > CM_PRIV_REP ? CM_PRIV_REP : len);
+	c->p2p = p2p & MPA_P2P && p2p & MPA_RTR_WRITE ? MPA_RTR_WRITE : 0;
 	c->responder_resources = depth8(ord);
 	c->reads = c->responder_resources != 0;
 	c->initiator_depth = depth8(ird);
@@ -178,6 +182,14 @@ static void set_priv(struct user_nego *n, const uint8_t *data, size_t len)
 		memcpy(n->priv, data, n->priv_len);
 }
 
+/* How the initiator shall open. An empty FPDU (B) would take a receive here. */
+static uint8_t plain_rtr(unsigned p2p)
+{
+	if (!(p2p & MPA_P2P))
+		return 0;
+	return p2p & MPA_RTR_READ && !(p2p & MPA_RTR_WRITE) ? MPA_RTR_READ : MPA_RTR_WRITE;
+}
+
 static int plain_req_parse(struct user_id *u, const struct mpa_frame *f)
 {
 	uint16_t ird = PLAIN_DEPTH, ord = PLAIN_DEPTH, skip = 0;
@@ -187,6 +199,10 @@ static int plain_req_parse(struct user_id *u, const struct mpa_frame *f)
 		return log_refuse(EPROTO, "the peer wants MPA markers");
 	if (!mpa_depths(f, &ird, &ord))
 		skip = 4;
+	c->mpa_rev = skip ? MPA_REV : 1;
+	c->p2p = plain_rtr(mpa_p2p(f));
+	if (f->pd_len - skip > CM_PRIV_REQ)
+		log_info("private data of %d bytes is cut to %d", f->pd_len - skip, CM_PRIV_REQ);
 	c->responder_resources = depth8(ord);
 	c->reads = c->responder_resources != 0;
 	c->initiator_depth = depth8(ird);
@@ -319,12 +335,13 @@ int user_rep_build(struct user_id *u, const struct cm_conn_param *p, uint8_t *bu
 	struct mpa_frame f = {
 		.reply = true,
 		.flags = c->crc ? MPA_F_CRC : 0,
-		.rev = MPA_REV,
+		.rev = c->mpa_rev,
 		.pd = p->private_data,
 		.pd_len = p->private_data_len,
 	};
 
 	if (c->extended)
 		return mpa_cm_rep_encode(buf, cap, &r);
-	return mpa_plain_encode(buf, cap, &f, r.ird, r.ord);
+	return mpa_plain_encode(buf, cap, &f, r.ird, r.ord,
+				c->p2p ? MPA_P2P | c->p2p : 0u);
 }

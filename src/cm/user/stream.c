@@ -85,6 +85,16 @@ static const struct stream_user upcalls = {
 
 /* ---- hand-over ---------------------------------------------------------------------- */
 
+/* RFC 5044 section 7.1: the responder waits for the initiator's first FPDU. */
+static enum stream_first who_speaks(const struct user_id *u)
+{
+	if (u->conn.extended)
+		return STREAM_FIRST_ANY;
+	if (u->listener)
+		return u->conn.p2p ? STREAM_FIRST_WAIT : STREAM_FIRST_YIELD;
+	return u->conn.p2p ? STREAM_FIRST_SEND : STREAM_FIRST_ANY;
+}
+
 /* On failure the socket is still open and the caller's, in *fd. */
 static int open_stream(struct user_id *u, const uint8_t *first, size_t len, int *fd)
 	REQUIRES(u->lock)
@@ -97,6 +107,7 @@ static int open_stream(struct user_id *u, const uint8_t *first, size_t len, int 
 		.remote_qpn = c->remote_qpn,
 		.crc = c->crc,
 		.extended = c->extended,
+		.first = who_speaks(u),
 	};
 	int err;
 
@@ -233,8 +244,9 @@ int user_accept(struct cm_id *id, const struct cm_conn_param *p)
 		u->cm = id; /* events from here on */
 		user_step(u, ST_ACCEPT);
 		user_timer_set(u, (uint64_t)c->cm_retry_ms * (c->cm_retries + 1ull));
-		if (!u->conn.extended)
-			got_rtu(u); /* iWARP has no RTU */
+		/* iWARP has none. With p2p the first FPDU is one, for a QP to take. */
+		if (!u->conn.extended && (!u->conn.p2p || !u->conn.local_qpn))
+			got_rtu(u);
 	}
 	lock_put(&u->lock);
 	return ret;

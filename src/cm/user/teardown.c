@@ -3,7 +3,9 @@
  *
  *	we disconnect:	ESTABLISHED -> DREQ_SENT -(DREP)-> TIMEWAIT -> CLOSED
  *	the peer does:	ESTABLISHED -> DREQ_RCVD -(rdma_disconnect: DREP)-> TIMEWAIT
- *	the peer dies:	as if it had sent DREQ; the DREP goes nowhere */
+ *	the peer dies:	as if it had sent DREQ; the DREP goes nowhere
+ *
+ * A plain iWARP connection has neither: TCP's close is both. */
 #include "base/log.h"
 #include "cm/user/user.h"
 
@@ -97,6 +99,10 @@ void user_gone(struct user_id *u, int err)
 {
 	enum user_state was = u->state;
 
+	if (was == US_REP_RCVD && !u->conn.extended) {
+		u->early_dreq = true; /* it is how iWARP disconnects */
+		return;
+	}
 	if (was == US_REP_RCVD || was == US_REP_SENT) {
 		/* A CM that ends in these states rejects. */
 		log_info("the peer ended before the connection stood (%d)", err);
@@ -110,7 +116,8 @@ void user_gone(struct user_id *u, int err)
 	if (user_step(u, ST_GONE))
 		return;
 	if (was == US_ESTABLISHED) {
-		log_info("the peer ended without disconnecting (%d)", err);
+		if (u->conn.extended || err)
+			log_info("the peer ended without disconnecting (%d)", err);
 		user_post(u, RDMA_CM_EVENT_DISCONNECTED, 0);
 	} else if (was == US_DREQ_SENT) {
 		user_post(u, RDMA_CM_EVENT_DISCONNECTED, 0);
