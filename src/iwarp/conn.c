@@ -104,9 +104,9 @@ void stream_kick(struct stream *s)
 
 static void close_step(struct stream *s);
 
-/* ---- watching the descriptor -------------------------------------------- */
+/* ---- watching ------------------------------------------------------------ */
 
-static uint32_t wanted_events(const struct stream *s)
+uint32_t stream_events(const struct stream *s)
 {
 	if (s->state == STREAM_BROKEN || s->state == STREAM_CLOSED)
 		return 0;
@@ -116,18 +116,13 @@ static uint32_t wanted_events(const struct stream *s)
 
 static void rewatch(struct stream *s)
 {
-	uint32_t events = wanted_events(s);
-
-	if (s->grouped)
-		poll_mod(&s->src, events);
-	else if (s->state != STREAM_CLOSED && s->lf.events != events)
-		loop_fd_mod(&s->lf, events);
+	lock_assert_held(&s->lock);
+	s->m->watch(s);
 }
 
-void stream_want_output(struct stream *s, bool want)
+void stream_want_output(struct stream *s)
 {
-	(void)want; /* tx.blocked says it */
-	rewatch(s);
+	rewatch(s); /* tx.blocked says it */
 	if (s->ending)
 		close_step(s); /* the last of it may have left */
 }
@@ -206,16 +201,6 @@ void stream_up(struct stream *s, const struct rdmap_hdr *h)
 
 /* ---- the end -------------------------------------------------------------- */
 
-static void forgotten(struct loop_fd *lf)
-{
-	struct stream *s = container_of(lf, struct stream, lf);
-
-	if (s->out != s->fd)
-		fdset_close(s->out);
-	fdset_close(s->fd);
-	stream_put(s);
-}
-
 static void finish(struct stream *s)
 {
 	lock_assert_held(&s->lock);
@@ -224,7 +209,7 @@ static void finish(struct stream *s)
 	stream_set_state(s, STREAM_CLOSED);
 	if (loop_timer_stop(&s->timer))
 		stream_put(s); /* not the last: the descriptor has one */
-	loop_fd_del(&s->lf, forgotten);
+	s->m->finish(s);
 }
 
 static bool held(const struct stream *s)
@@ -253,22 +238,15 @@ static void close_step(struct stream *s)
 	if (!s->shut && tx_idle(s)) {
 		s->shut = true;
 		s->tx.blocked = false;
-		shutdown(s->out, SHUT_WR);
+		s->m->shut(s);
 		rewatch(s);
 	}
 }
 
 static void drain(struct stream *s)
 {
-	uint8_t junk[4096];
-	size_t moved = 0;
-	ssize_t n;
-
-	do {
-		n = recv(s->fd, junk, sizeof(junk), MSG_DONTWAIT);
-		moved += n > 0 ? (size_t)n : 0;
-	} while ((n > 0 && moved < IW_TURN) || (n < 0 && errno == EINTR));
-	if (n > 0 || (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)))
+	lock_assert_held(&s->lock);
+	if (s->m->drain(s))
 		return;
 	if (held(s))
 		stream_broken(s, 0, "both sides have closed");
@@ -332,7 +310,7 @@ static bool worth_a_try(struct stream *s, bool by_thread)
 	return by_thread || ++s->tx.blocked_polls % BLOCKED_POLLS == 0;
 }
 
-static bool run(struct stream *s, bool by_thread)
+bool stream_progress(struct stream *s, bool by_thread)
 {
 	bool asked = s->rx.ack_asked, moved;
 
@@ -352,48 +330,17 @@ static bool run(struct stream *s, bool by_thread)
 	return moved;
 }
 
-static bool source_progress(struct poll_source *src, bool by_thread)
+void stream_deaf_hangup(struct stream *s, bool rest, int err)
 {
-	struct stream *s = container_of(src, struct stream, src);
-	bool moved;
-
-	if (by_thread)
-		lock_get(&s->lock);
-	else if (!lock_try(&s->lock))
-		return false;
-	moved = run(s, by_thread);
-	src->again = s->rx.ack_owed;
-	src->bulk = moved && s->rx.large;
-	stream_unlock(s);
-	return moved;
-}
-
-/* The peer ended before our QP was there. What it had said is still for that QP. */
-static void deaf_hangup(struct stream *s)
-{
-	char byte;
-	ssize_t n = recv(s->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
-
 	lock_assert_held(&s->lock);
-	if (n <= 0) {
-		stream_broken(s, n ? -errno : 0, "the peer closed");
+	if (!rest) {
+		stream_broken(s, err, "the peer closed");
 		return;
 	}
 	s->deaf_hup = s->up_closed = true;
 	rewatch(s);
 	if (!s->user_gone)
 		up_post(s);
-}
-
-static void lf_ready(struct loop_fd *lf, uint32_t revents)
-{
-	struct stream *s = container_of(lf, struct stream, lf);
-
-	lock_get(&s->lock);
-	if (s->deaf && revents & (EPOLLRDHUP | EPOLLHUP | EPOLLERR))
-		deaf_hangup(s);
-	run(s, true);
-	stream_unlock(s);
 }
 
 static void timer_fire(struct loop_timer *t)
@@ -411,7 +358,7 @@ static void timer_fire(struct loop_timer *t)
 		finish(s);
 	} else if (s->state == STREAM_OPEN && s->ending && now >= s->close_by) {
 		stream_broken(s, 0, "the peer did not close in time");
-		shutdown(s->fd, SHUT_RDWR);
+		s->m->reset(s);
 	} else if (s->state == STREAM_CLOSING || (s->state == STREAM_OPEN && s->ending)) {
 		stream_timer(s, s->close_by); /* this was for something earlier */
 	} else if (s->state != STREAM_CLOSED) {
@@ -436,21 +383,6 @@ void stream_timer(struct stream *s, uint64_t when)
 
 /* ---- holders --------------------------------------------------------------- */
 
-/* RFC 5044 section 4.1: an FPDU fits one TCP segment; iWARP hardware relies on it.
- * 6: length and CRC, 18: the larger DDP header. */
-static uint32_t plain_fpdu_max(int fd)
-{
-	int mss = 0;
-	socklen_t len = sizeof(mss);
-
-	if (getsockopt(fd, IPPROTO_TCP, TCP_MAXSEG, &mss, &len) || mss <= 0)
-		return FPDU_PAYLOAD_MAX;
-	mss = (mss & ~3) - 6 - 18;
-	if (mss < 128)
-		return 128;
-	return mss > FPDU_PAYLOAD_MAX ? FPDU_PAYLOAD_MAX : (uint32_t)mss & ~3u;
-}
-
 static struct stream *stream_new(int fd, int out, const struct stream_param *p)
 {
 	struct stream *s = calloc(1, sizeof(*s));
@@ -459,10 +391,10 @@ static struct stream *stream_new(int fd, int out, const struct stream_param *p)
 		return NULL;
 	lock_init(&s->lock);
 	atomic_init(&s->refs, 1);
+	s->m = &tcp_medium;
 	s->fd = fd;
 	s->out = out;
 	s->p = *p;
-	s->fpdu_max = p->extended ? FPDU_PAYLOAD_MAX : plain_fpdu_max(fd);
 	s->deaf = !p->extended;
 	s->tx.silent = !p->extended && (p->first == STREAM_FIRST_WAIT ||
 					p->first == STREAM_FIRST_YIELD);
@@ -473,9 +405,6 @@ static struct stream *stream_new(int fd, int out, const struct stream_param *p)
 	s->rx.msn0 = s->rx.msn1 = 1;
 	s->up_work.run = up_run;
 	s->timer.fire = timer_fire;
-	s->src.fd = fd;
-	s->src.progress = source_progress;
-	s->lf = (struct loop_fd){ .fd = fd, .ready = lf_ready };
 	return s;
 }
 
@@ -484,7 +413,7 @@ static struct stream *stream_new(int fd, int out, const struct stream_param *p)
 static int stream_start(struct stream *s)
 {
 	struct rdmap_hdr rtr = { .op = RDMAP_WRITE, .last = true };
-	int ret = loop_fd_add(&s->lf);
+	int ret = s->m->start(s);
 
 	if (ret)
 		return ret;
@@ -599,14 +528,13 @@ void stream_release(struct stream *s)
 
 void stream_abort(struct stream *s)
 {
-	struct linger l = { .l_onoff = 1 };
+	bool open;
 
 	lock_get(&s->lock);
-	if (s->state != STREAM_CLOSED)
-		setsockopt(s->fd, SOL_SOCKET, SO_LINGER, &l, sizeof(l));
+	open = s->state != STREAM_CLOSED;
 	stream_broken(s, -ECONNABORTED, "aborted");
-	if (s->state == STREAM_BROKEN)
-		shutdown(s->fd, SHUT_RDWR);
+	if (open && s->state == STREAM_BROKEN)
+		s->m->reset(s);
 	stream_unlock(s);
 	stream_release(s);
 }
@@ -626,30 +554,9 @@ void stream_stop(struct stream *s)
 	stream_end(s);
 }
 
-/* Into the group first: from then on only the lock's holder changes what is watched. */
-int stream_attach(struct stream *s, struct dev_qp *qp)
+static void attached(struct stream *s, struct dev_qp *qp)
 {
-	int ret;
-
-	lock_get(&s->lock);
-	s->joined = true;
-	stream_unlock(s);
-	ret = poll_add(qp->recv_cq, &s->src);
-	lock_get(&s->lock);
-	s->deaf = false;
-	if (!ret)
-		ret = poll_mod(&s->src, wanted_events(s));
-	if (ret) {
-		s->deaf = !s->p.extended && !s->qp_was && !s->ending;
-		stream_unlock(s);
-		poll_del(&s->src);
-		lock_get(&s->lock);
-		s->joined = false;
-		stream_unlock(s);
-		return ret;
-	}
-	loop_fd_mod(&s->lf, 0);
-	s->grouped = true;
+	lock_assert_held(&s->lock);
 	s->qp = qp;
 	s->qp_was = true;
 	s->p.local_qpn = qp->qp.qp_num;
@@ -662,6 +569,36 @@ int stream_attach(struct stream *s, struct dev_qp *qp)
 	s->rx.not_ready_sent = false;
 	log_debug("stream %d: attached to QP %06x (peer's %06x)", s->fd, qp->qp.qp_num,
 		  s->p.remote_qpn);
+}
+
+/* Into the group first: from then on only the lock's holder changes what is watched. */
+int stream_attach(struct stream *s, struct dev_qp *qp)
+{
+	bool deaf;
+	int ret;
+
+	lock_get(&s->lock);
+	s->joined = true;
+	stream_unlock(s);
+	ret = s->m->join(s, qp->recv_cq);
+	lock_get(&s->lock);
+	deaf = s->deaf;
+	if (!ret) {
+		s->deaf = false;
+		s->grouped = true;
+		ret = s->m->watch(s);
+	}
+	if (ret) {
+		s->deaf = deaf && !s->ending;
+		s->grouped = false;
+		stream_unlock(s);
+		s->m->leave(s);
+		lock_get(&s->lock);
+		s->joined = false;
+		stream_unlock(s);
+		return ret;
+	}
+	attached(s, qp);
 	stream_unlock(s);
 	stream_kick(s);
 	return 0;
@@ -679,7 +616,7 @@ void stream_detach(struct stream *s, struct dev_qp *qp)
 	qp->tr_conn = NULL;
 	lock_put(&qp->lock);
 	stream_unlock(s);
-	poll_del(&s->src);
+	s->m->leave(s);
 	lock_get(&s->lock);
 	s->joined = false;
 	if (s->state == STREAM_OPEN)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* The TCP transport: one stream is one TCP connection past its MPA exchange.
  *
- * Files: conn.c stream life, attach, closing, progress; park.c which stream
- * belongs to which QP; rendezvous.c streams for raw QPs; tx.c what is sent;
+ * Files: conn.c stream life, attach, closing, progress; tcp.c the descriptor;
+ * park.c which stream belongs to which QP; rendezvous.c streams for raw QPs; tx.c what is sent;
  * rx.c what arrives; requester.c acks, NAKs, repeats and timers of our
  * requests; responder.c what a peer's request does here; term.c Terminate;
  * sge.c scatter/gather lists; ops.c the dev_transport table.
@@ -155,8 +155,37 @@ enum stream_state {
 	STREAM_CLOSED,	/* descriptor given back */
 };
 
+/* What carries a stream. All are called with the stream's lock but for start,
+ * join and leave. */
+struct medium {
+	/* The stream may receive from now on (before it has a QP). 0 or -errno. */
+	int (*start)(struct stream *s);
+	/* Sends what it can; sets tx.blocked when there is no room. */
+	void (*send)(struct stream *s);
+	/* What the stream waits for has changed: input, output, nothing; or who is
+	 * to watch (grouped). 0 or -errno. */
+	int (*watch)(struct stream *s);
+	/* Its QP's pollers may receive, once it is grouped; and no longer: after
+	 * leave() no poller is in the stream or will be. 0 or -errno. */
+	int (*join)(struct stream *s, struct dev_cq *cq);
+	void (*leave)(struct stream *s);
+	/* Nothing more will be sent: tells the peer. */
+	void (*shut)(struct stream *s);
+	/* After shut: throws away what comes; 0: the peer has closed too, -EAGAIN. */
+	int (*drain)(struct stream *s);
+	/* The end at once, without goodbye. */
+	void (*reset)(struct stream *s);
+	/* Gives back what it holds, and the stream's first reference. */
+	void (*finish)(struct stream *s);
+	/* Nothing has been heard of the peer's host for so long. */
+	bool (*silent)(struct stream *s, uint64_t budget);
+};
+
+extern const struct medium tcp_medium;
+
 struct stream {
 	struct lock lock;
+	const struct medium *m;
 	atomic_int refs;
 	atomic_int want;     /* somebody failed to get the lock: run tx again */
 	enum stream_state state; /* set by stream_set_state() only */
@@ -179,7 +208,7 @@ struct stream {
 
 	struct loop_fd lf;   /* while no QP is attached */
 	struct poll_source src; /* while one is */
-	bool grouped;	     /* src, not lf, watches the descriptor */
+	bool grouped;	     /* pollers of its QP's CQ watch it, not the thread alone */
 	bool joined;	     /* in a poll group, or on the way in or out: must not close */
 	bool deaf;	     /* plain, no QP yet: what comes waits in the socket */
 	bool deaf_hup;	     /* ... and behind it is the end */
@@ -219,7 +248,15 @@ void stream_set_state(struct stream *s, enum stream_state to) REQUIRES(s->lock);
 void stream_broken(struct stream *s, int err, const char *why) REQUIRES(s->lock);
 void stream_timer(struct stream *s, uint64_t when) REQUIRES(s->lock);
 void stream_up(struct stream *s, const struct rdmap_hdr *h) REQUIRES(s->lock);
-void stream_want_output(struct stream *s, bool want) REQUIRES(s->lock);
+/* tx.blocked may have changed. */
+void stream_want_output(struct stream *s) REQUIRES(s->lock);
+/* Receives, acknowledges, sends; true if anything moved. */
+bool stream_progress(struct stream *s, bool by_thread) REQUIRES(s->lock);
+/* epoll's bits of what the stream waits for. */
+uint32_t stream_events(const struct stream *s) REQUIRES(s->lock);
+/* The peer ended before our QP was there. What it had said is still for that QP;
+ * `rest`: there is something. */
+void stream_deaf_hangup(struct stream *s, bool rest, int err) REQUIRES(s->lock);
 /* Joins and separates a stream and a QP; the caller serialises both (park.c). */
 int stream_attach(struct stream *s, struct dev_qp *qp);
 void stream_detach(struct stream *s, struct dev_qp *qp);
@@ -240,6 +277,8 @@ void park_unexpect(const union ibv_gid *gid, uint32_t qpn);
 
 /* tx.c: sends what it can. */
 void tx_run(struct stream *s) REQUIRES(s->lock);
+/* medium.send of TCP. */
+void tx_tcp(struct stream *s) REQUIRES(s->lock);
 /* The QP's memory must not be used any more: keeps a begun FPDU as a copy. */
 void tx_own_part(struct stream *s) REQUIRES(s->lock);
 void tx_ctl(struct stream *s, const struct rdmap_hdr *h) REQUIRES(s->lock);

@@ -10,10 +10,7 @@
 #include "base/log.h"
 
 #include <errno.h>
-#include <netinet/in.h>
-#include <linux/tcp.h>
 #include <stdio.h>
-#include <string.h>
 
 /* InfiniBand RNR NAK timer field, in units of 10 us. */
 static const uint32_t rnr_timer[32] = {
@@ -462,22 +459,10 @@ int req_atomic_resp(struct stream *s, const struct rdmap_hdr *h)
 	return 0;
 }
 
-/* DESIGN section 4, time: the budget runs only while the peer's host is silent,
- * that is, while TCP itself has unacknowledged data and hears nothing. */
-static bool host_is_silent(struct stream *s, uint64_t budget)
+static bool silent(struct stream *s, uint64_t budget)
 {
-	struct tcp_info ti;
-	socklen_t len = sizeof(ti);
-
-	if (conf_get()->strict_timeout)
-		return true;
-	memset(&ti, 0, sizeof(ti));
-	if (getsockopt(s->fd, IPPROTO_TCP, TCP_INFO, &ti, &len))
-		return false;
-	/* The last ack is old on an idle connection too: only repeated timeouts
-	 * of TCP itself say that nobody answers. */
-	return ti.tcpi_unacked && ti.tcpi_retransmits > 1 &&
-	       ti.tcpi_last_ack_recv * MSEC >= budget;
+	lock_assert_held(&s->lock);
+	return conf_get()->strict_timeout || s->m->silent(s, budget);
 }
 
 void req_timer(struct stream *s, uint64_t now)
@@ -497,7 +482,7 @@ void req_timer(struct stream *s, uint64_t now)
 	budget = silence_budget(s->qp);
 	if ((!outstanding(s) && !s->tx.off) || budget == UINT64_MAX)
 		return;
-	if (s->tx.acked == s->tx.timer_acked && host_is_silent(s, budget)) {
+	if (s->tx.acked == s->tx.timer_acked && silent(s, budget)) {
 		char why[100];
 
 		snprintf(why, sizeof(why), "no answer from the peer's host for %llu ms",

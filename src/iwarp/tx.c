@@ -218,16 +218,21 @@ NO_TSA static ssize_t batch_send(struct stream *s, bool *more)
 
 void tx_run(struct stream *s)
 {
+	lock_assert_held(&s->lock);
+	if (s->shut)
+		return;
+	if (s->state == STREAM_BROKEN)
+		req_peer_gone(s);
+	else
+		s->m->send(s);
+}
+
+void tx_tcp(struct stream *s)
+{
 	size_t moved = 0;
 	bool more = true;
 
 	lock_assert_held(&s->lock);
-	if (s->shut)
-		return;
-	if (s->state == STREAM_BROKEN) {
-		req_peer_gone(s);
-		return;
-	}
 	s->tx.blocked = false;
 	while (more && !s->tx.blocked && s->state != STREAM_BROKEN &&
 	       s->state != STREAM_CLOSED) {
@@ -256,7 +261,7 @@ void tx_run(struct stream *s)
 	if (s->qp && (s->tx.requests || s->tx.off))
 		req_sent(s);
 	s->tx.requests = false;
-	stream_want_output(s, s->tx.blocked);
+	stream_want_output(s);
 }
 
 void tx_ctl(struct stream *s, const struct rdmap_hdr *h)
