@@ -197,6 +197,7 @@ struct wqe {
 	uint32_t length;	/* bytes of payload */
 	uint32_t imm_or_rkey;	/* imm_data (network order) or invalidate_rkey */
 	uint32_t rkey;
+	uint32_t srqn;		/* XRC: the peer's SRQ */
 	uint64_t raddr;		/* RDMA and atomic target */
 	uint64_t compare_add;
 	uint64_t swap;
@@ -274,6 +275,18 @@ static inline struct dev_srq *to_srq(struct ibv_srq *s)
 
 /* ---- queue pair --------------------------------------------------------- */
 
+/* Requests between ibv_wr_start and ibv_wr_complete, in SQ slots behind the tail
+ * (qp_ex.c). */
+struct qp_build {
+	pthread_mutex_t lock; /* outermost, error checking: held from start to complete;
+			       * guards the rest, and keeps other posts out */
+	bool open;
+	bool has_data;	/* a data setter was called for the last request */
+	int err;	/* the first error, positive */
+	uint32_t first; /* SQ index of the first request */
+	uint32_t n;
+};
+
 struct dev_qp {
 	union {
 		struct ibv_qp qp; /* qp.state is the truth, written by qp_state.c only */
@@ -288,6 +301,9 @@ struct dev_qp {
 	struct dev_rq rq;
 	struct ibv_qp_attr attr;    /* last values set by modify */
 	struct ibv_qp_init_attr init;
+	bool is_ex;		    /* made with send_ops_flags: build is in use */
+	uint64_t send_ops;	    /* IBV_QP_EX_WITH_* asked for */
+	struct qp_build build;
 	union ibv_gid local_gid;    /* GID of attr.ah_attr.grh.sgid_index, fixed at RTR */
 	bool made_by_cm;	    /* its INIT was done by librdmacm: no rendezvous listener */
 	bool flushed;		    /* state is ERR and the queues have been flushed */

@@ -75,6 +75,19 @@ static struct ibv_cq_ex *op_create_cq_ex(struct ibv_context *context,
 	return &cq->ex;
 }
 
+static struct ibv_qp *op_create_qp_ex(struct ibv_context *context,
+				      struct ibv_qp_init_attr_ex *attr)
+{
+	struct dev_qp *qp = NULL;
+	int ret = fork_dead() ? -ENODEV : qp_create_ex(to_ctx(context), attr, &qp);
+
+	if (ret) {
+		errno = -ret;
+		return NULL;
+	}
+	return &qp->qp;
+}
+
 /* ---- called by the header without a check ------------------------------------- */
 
 static int op_no_bind_mw(struct ibv_qp *qp, struct ibv_mw *mw, struct ibv_mw_bind *bind)
@@ -111,5 +124,6 @@ void ops_fill(struct verbs_context *v)
 	v->query_port = op_query_port;
 	v->query_device_ex = op_query_device_ex;
 	v->create_cq_ex = op_create_cq_ex;
+	v->create_qp_ex = op_create_qp_ex;
 	v->close_xrcd = op_no_close_xrcd;
 }

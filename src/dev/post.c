@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "dev/transport.h"
 #include "dev/verbs.h"
+#include "dev/wqe.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -23,161 +24,92 @@ uint8_t *wq_alloc(uint32_t max_wr, uint32_t stride, uint32_t *mask)
 
 /* ---- send ------------------------------------------------------------------ */
 
-/* What an opcode of a reliable connection needs and allows. */
-enum { OP_OK = 1, OP_INLINE = 2, OP_REMOTE = 4, OP_ATOMIC = 8, OP_RESPONSE = 16 };
-
-static const uint8_t op_rules[] = {
-	[IBV_WR_RDMA_WRITE] = OP_OK | OP_INLINE | OP_REMOTE,
-	[IBV_WR_RDMA_WRITE_WITH_IMM] = OP_OK | OP_INLINE | OP_REMOTE,
-	[IBV_WR_SEND] = OP_OK | OP_INLINE,
-	[IBV_WR_SEND_WITH_IMM] = OP_OK | OP_INLINE,
-	[IBV_WR_RDMA_READ] = OP_OK | OP_REMOTE | OP_RESPONSE,
-	[IBV_WR_ATOMIC_CMP_AND_SWP] = OP_OK | OP_ATOMIC | OP_RESPONSE,
-	[IBV_WR_ATOMIC_FETCH_AND_ADD] = OP_OK | OP_ATOMIC | OP_RESPONSE,
-	[IBV_WR_SEND_WITH_INV] = OP_OK | OP_INLINE,
-};
-
-static unsigned op_rule(enum ibv_wr_opcode op)
+static int fill(const struct dev_qp *qp, struct wqe *w, const struct ibv_send_wr *wr)
 {
-	return (unsigned)op < sizeof(op_rules) ? op_rules[op] : 0;
-}
+	unsigned has;
+	int ret = wqe_begin(qp, w, wr->wr_id, wr->opcode, wr->send_flags);
 
-static int send_check(const struct dev_qp *qp, const struct ibv_send_wr *wr,
-		      uint64_t length)
-{
-	const struct dev_sq *sq = &qp->sq;
-	unsigned rule = op_rule(wr->opcode);
-	uint32_t qpn = qp->qp.qp_num;
-
-	if (!(rule & OP_OK))
-		return log_refuse(EINVAL,
-				  "ibv_post_send: QP 0x%x: opcode %d is not supported",
-				  qpn, (int)wr->opcode);
-	if (wr->num_sge < 0 || (uint32_t)wr->num_sge > sq->max_sge)
-		return log_refuse(EINVAL,
-				  "ibv_post_send: QP 0x%x: %d SGEs, the QP has %u", qpn,
-				  wr->num_sge, sq->max_sge);
-	if (wr->num_sge && !wr->sg_list)
-		return log_refuse(EINVAL, "ibv_post_send: QP 0x%x: no list for %d SGEs",
-				  qpn, wr->num_sge);
-	if ((wr->send_flags & IBV_SEND_INLINE) && !(rule & OP_INLINE))
-		return log_refuse(EINVAL,
-				  "ibv_post_send: QP 0x%x: opcode %d cannot be inline",
-				  qpn, (int)wr->opcode);
-	if ((wr->send_flags & IBV_SEND_INLINE) && length > sq->max_inline)
-		return log_refuse(EINVAL,
-				  "ibv_post_send: QP 0x%x: %llu inline bytes, the QP "
-				  "takes %u",
-				  qpn, (unsigned long long)length, sq->max_inline);
-	if (length > DEV_MAX_MSG)
-		return log_refuse(EINVAL,
-				  "ibv_post_send: QP 0x%x: message of %llu bytes, "
-				  "2^31 are allowed",
-				  qpn, (unsigned long long)length);
-	if ((rule & OP_ATOMIC) && (wr->num_sge != 1 || length != 8))
-		return log_refuse(EINVAL,
-				  "ibv_post_send: QP 0x%x: an atomic needs one SGE of "
-				  "8 bytes, not %d of %llu",
-				  qpn, wr->num_sge, (unsigned long long)length);
-	if ((rule & OP_RESPONSE) && !qp->attr.max_rd_atomic)
-		return log_refuse(EINVAL,
-				  "ibv_post_send: QP 0x%x: a read or atomic, but "
-				  "max_rd_atomic is 0",
-				  qpn);
-	return 0;
-}
-
-static void copy_inline(struct wqe *w, const struct ibv_send_wr *wr)
-{
-	uint8_t *to = wqe_inline(w);
-
-	for (int i = 0; i < wr->num_sge; i++) {
-		memcpy(to, (void *)(uintptr_t)wr->sg_list[i].addr, wr->sg_list[i].length);
-		to += wr->sg_list[i].length;
-	}
-	w->is_inline = 1;
-}
-
-static void wqe_fill(struct wqe *w, const struct ibv_send_wr *wr, uint64_t length,
-		     bool sig_all)
-{
-	unsigned rule = op_rule(wr->opcode);
-
-	memset(w, 0, sizeof(*w));
-	w->wr_id = wr->wr_id;
-	w->send_flags = wr->send_flags | (sig_all ? IBV_SEND_SIGNALED : 0);
-	w->opcode = (uint8_t)wr->opcode;
-	w->length = (uint32_t)length;
+	if (ret)
+		return ret;
+	if (wr->num_sge < 0)
+		return log_refuse(EINVAL, "ibv_post_send: QP 0x%x: %d SGEs",
+				  qp->qp.qp_num, wr->num_sge);
+	has = wqe_rule(qp->qp.qp_type, wr->opcode)->has;
 	w->imm_or_rkey = wr->imm_data;
-	if (rule & OP_REMOTE) {
-		w->raddr = wr->wr.rdma.remote_addr;
-		w->rkey = wr->wr.rdma.rkey;
-	} else if (rule & OP_ATOMIC) {
-		w->raddr = wr->wr.atomic.remote_addr;
-		w->rkey = wr->wr.atomic.rkey;
-		w->compare_add = wr->wr.atomic.compare_add;
-		w->swap = wr->wr.atomic.swap;
-	}
-	if (wr->send_flags & IBV_SEND_INLINE) {
-		copy_inline(w, wr);
-	} else {
-		w->num_sge = (uint8_t)wr->num_sge;
-		if (wr->num_sge)
-			memcpy(w->sge, wr->sg_list,
-			       (size_t)wr->num_sge * sizeof(*wr->sg_list));
-	}
+	if (has & WQE_HAS_REMOTE)
+		wqe_set_remote(w, wr->wr.rdma.rkey, wr->wr.rdma.remote_addr);
+	else if (has & WQE_HAS_ATOMIC)
+		wqe_set_atomic(w, wr->wr.atomic.rkey, wr->wr.atomic.remote_addr,
+			       wr->wr.atomic.compare_add, wr->wr.atomic.swap);
+	if (wr->send_flags & IBV_SEND_INLINE)
+		return wqe_set_inline_sges(qp, w, (size_t)wr->num_sge, wr->sg_list);
+	if (has & WQE_HAS_DATA)
+		return wqe_set_sges(qp, w, (size_t)wr->num_sge, wr->sg_list);
+	return 0;
 }
 
 static int send_one_locked(struct dev_qp *qp, const struct ibv_send_wr *wr)
 {
 	struct dev_sq *sq = &qp->sq;
-	uint64_t length = 0;
-	int ret;
+	struct wqe *w = sq_at(sq, sq->tail);
+	int ret = wqe_room(qp, sq->tail);
 
 	lock_assert_held(&qp->lock);
-	if (sq->tail - atomic_load_explicit(&sq->free, memory_order_acquire) >=
-	    sq->max_wr)
-		return log_refuse(ENOMEM,
-				  "ibv_post_send: QP 0x%x: the send queue of %u is "
-				  "full (unsignalled work counts until a later signalled "
-				  "completion is polled)",
-				  qp->qp.qp_num, sq->max_wr);
-	for (int i = 0; i < wr->num_sge && i < DEV_MAX_SGE && wr->sg_list; i++)
-		length += wr->sg_list[i].length;
-	ret = send_check(qp, wr, length);
-	if (ret)
-		return ret;
-	wqe_fill(sq_at(sq, sq->tail), wr, length, sq->sig_all);
-	sq->tail++;
-	return 0;
+	if (!ret)
+		ret = fill(qp, w, wr);
+	if (!ret)
+		ret = wqe_check_locked(qp, w);
+	if (!ret)
+		sq->tail++;
+	return ret;
+}
+
+int post_state_locked(struct dev_qp *qp)
+{
+	enum ibv_qp_state state = qp->qp.state;
+
+	lock_assert_held(&qp->lock);
+	if (state == IBV_QPS_RTS || state == IBV_QPS_SQD || state == IBV_QPS_ERR)
+		return 0;
+	return log_refuse(EINVAL, "posting to QP 0x%x: it is in state %s", qp->qp.qp_num,
+			  qp_state_str(state));
+}
+
+const struct dev_transport *post_submit_locked(struct dev_qp *qp)
+{
+	lock_assert_held(&qp->lock);
+	if (qp->qp.state == IBV_QPS_ERR && qp->flushed)
+		sq_flush_locked(qp);
+	else if (qp->qp.state == IBV_QPS_RTS && qp->sq.next != qp->sq.tail)
+		return qp->tr;
+	return NULL;
 }
 
 int post_send(struct dev_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad)
 {
 	const struct dev_transport *tr = NULL;
-	enum ibv_qp_state state;
-	int ret = 0;
+	int ret;
 
-	lock_get(&qp->lock);
-	state = qp->qp.state;
-	if (state != IBV_QPS_RTS && state != IBV_QPS_SQD && state != IBV_QPS_ERR) {
-		lock_put(&qp->lock);
+	if (qp->is_ex && !qp_ex_enter(qp)) {
 		*bad = wr;
-		return log_refuse(EINVAL, "ibv_post_send: QP 0x%x is in state %s",
-				  qp->qp.qp_num, qp_state_str(state));
+		return log_refuse(EINVAL,
+				  "ibv_post_send: QP 0x%x: between ibv_wr_start and "
+				  "ibv_wr_complete of the same thread",
+				  qp->qp.qp_num);
 	}
-	for (; wr; wr = wr->next) {
+	lock_get(&qp->lock);
+	ret = post_state_locked(qp);
+	if (ret)
+		*bad = wr;
+	for (; wr && !ret; wr = wr->next) {
 		ret = send_one_locked(qp, wr);
-		if (ret) {
+		if (ret)
 			*bad = wr;
-			break;
-		}
 	}
-	if (state == IBV_QPS_ERR && qp->flushed)
-		sq_flush_locked(qp);
-	else if (state == IBV_QPS_RTS && qp->sq.next != qp->sq.tail)
-		tr = qp->tr;
+	tr = post_submit_locked(qp);
 	lock_put(&qp->lock);
+	if (qp->is_ex)
+		qp_ex_leave(qp);
 	if (tr)
 		tr->kick(qp);
 	return ret;

@@ -209,6 +209,8 @@ int qp_destroy(struct dev_qp *qp)
 	pthread_cond_destroy(&qp->qp.cond);
 	lock_fini(&qp->lock);
 	lock_fini(&qp->modify_lock);
+	if (qp->is_ex)
+		pthread_mutex_destroy(&qp->build.lock);
 	queues_free(qp);
 	free(qp);
 	ctx_put(ctx);

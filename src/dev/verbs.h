@@ -101,6 +101,17 @@ void rq_flush_locked(struct dev_qp *qp) REQUIRES(qp->lock);
 /* SQD was entered, or the SQ has moved: raises SQ_DRAINED when due. */
 void sq_drained_check_locked(struct dev_qp *qp) REQUIRES(qp->lock);
 
+/* qp_ex.c */
+int qp_create_ex(struct dev_ctx *ctx, struct ibv_qp_init_attr_ex *attr,
+		 struct dev_qp **out);
+/* A post from elsewhere, on a QP that is_ex; false if the thread is building. */
+bool qp_ex_enter(struct dev_qp *qp);
+void qp_ex_leave(struct dev_qp *qp);
+
+/* The QP's state allows posting sends: 0 or -EINVAL. */
+int post_state_locked(struct dev_qp *qp) REQUIRES(qp->lock);
+/* The tail has moved. Returns the transport to kick without qp->lock, or NULL. */
+const struct dev_transport *post_submit_locked(struct dev_qp *qp) REQUIRES(qp->lock);
 int post_send(struct dev_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad);
 int post_recv(struct dev_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
 /* Copies wr into r; -EINVAL if it has too many SGEs. */

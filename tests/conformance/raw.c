@@ -1,160 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* RC QPs brought up without the connection manager: all they know of each other
  * is a GID, a QP number and two PSNs, as in perftest, NCCL, UCX. */
-#include "conf.h"
-
-static struct ibv_context *ctx;
-static struct ibv_pd *pd;
-static int gid_index = -1;
-static union ibv_gid gid;
-static struct ibv_port_attr port;
-
-struct side {
-	struct ibv_cq *cq;
-	struct ibv_qp *qp;
-	struct conf_buf b;
-	uint32_t psn;
-};
-
-/* The GID of the address under test. */
-static void find_gid(void)
-{
-	conf_sa addr = conf_addr(AF_INET, 0);
-	struct sockaddr_in *in = (void *)&addr;
-	union ibv_gid g;
-
-	for (int i = 0; i < port.gid_tbl_len && gid_index < 0; i++)
-		if (!ibv_query_gid(ctx, 1, i, &g) && g.raw[10] == 0xff &&
-		    g.raw[11] == 0xff && !memcmp(g.raw + 12, &in->sin_addr, 4)) {
-			gid_index = i; /* the last of RoCE v1 and v2 would do as well */
-			gid = g;
-		}
-	if (gid_index < 0)
-		FAIL("no GID for the address");
-}
-
-static void open_device(void)
-{
-	struct ibv_device **list;
-
-	MUST(list = ibv_get_device_list(NULL));
-	MUST(list[0]);
-	MUST(ctx = ibv_open_device(list[0]));
-	ibv_free_device_list(list);
-	MUST(pd = ibv_alloc_pd(ctx));
-	OK(ibv_query_port(ctx, 1, &port));
-	find_gid();
-}
-
-static void close_device(void)
-{
-	OK(ibv_dealloc_pd(pd));
-	OK(ibv_close_device(ctx));
-}
-
-static struct side side(uint32_t psn)
-{
-	struct ibv_qp_init_attr attr = {
-		.qp_type = IBV_QPT_RC,
-		.cap = CONF_CAP(16, 16, 1),
-	};
-	struct side s = { .psn = psn };
-
-	MUST(s.cq = ibv_create_cq(ctx, 64, NULL, NULL, 0));
-	attr.send_cq = attr.recv_cq = s.cq;
-	MUST(s.qp = ibv_create_qp(pd, &attr));
-	s.b = conf_buf(pd, 1 << 20, CONF_RW);
-	return s;
-}
-
-static void side_free(struct side *s)
-{
-	OK(ibv_destroy_qp(s->qp));
-	OK(ibv_destroy_cq(s->cq));
-	conf_buf_free(&s->b);
-}
-
-static int to_init(struct side *s)
-{
-	struct ibv_qp_attr attr = {
-		.qp_state = IBV_QPS_INIT,
-		.port_num = 1,
-		.qp_access_flags = CONF_RW & ~IBV_ACCESS_LOCAL_WRITE,
-	};
-
-	return ibv_modify_qp(s->qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT |
-			     IBV_QP_ACCESS_FLAGS);
-}
-
-static int to_rtr(struct side *s, uint32_t qpn, uint32_t psn, const union ibv_gid *dgid)
-{
-	struct ibv_qp_attr attr = {
-		.qp_state = IBV_QPS_RTR,
-		.path_mtu = port.active_mtu,
-		.dest_qp_num = qpn,
-		.rq_psn = psn,
-		.max_dest_rd_atomic = 4,
-		.min_rnr_timer = 12,
-		.ah_attr = {
-			.is_global = 1,
-			.port_num = 1,
-			.grh = { .dgid = *dgid, .sgid_index = gid_index, .hop_limit = 64 },
-		},
-	};
-
-	return ibv_modify_qp(s->qp, &attr, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU |
-			     IBV_QP_DEST_QPN | IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC |
-			     IBV_QP_MIN_RNR_TIMER);
-}
-
-static int to_rts(struct side *s)
-{
-	struct ibv_qp_attr attr = {
-		.qp_state = IBV_QPS_RTS,
-		.sq_psn = s->psn,
-		.timeout = 14,
-		.retry_cnt = 7,
-		.rnr_retry = 7,
-		.max_rd_atomic = 4,
-	};
-
-	return ibv_modify_qp(s->qp, &attr, IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT |
-			     IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC);
-}
-
-static void join(struct side *x, struct side *y)
-{
-	EQ(to_init(x), 0);
-	EQ(to_init(y), 0);
-	EQ(to_rtr(x, y->qp->qp_num, y->psn, &gid), 0);
-	EQ(to_rtr(y, x->qp->qp_num, x->psn, &gid), 0);
-	EQ(to_rts(x), 0);
-	EQ(to_rts(y), 0);
-}
-
-static void exchange(struct side *x, struct side *y, uint32_t seed)
-{
-	struct ibv_sge sge = conf_sge(&x->b, 0, 100000);
-	struct ibv_send_wr wr = conf_wr(1, IBV_WR_SEND, &sge, 1);
-	struct ibv_wc wc;
-
-	conf_pattern(x->b.p, 100000, seed);
-	OK(conf_recv(y->qp, 2, &y->b, 200000, 100000));
-	OK(conf_post(x->qp, &wr));
-	conf_wc_ok(x->cq, 1);
-	conf_wc_get(y->cq, 2, IBV_WC_SUCCESS, &wc);
-	EQ(wc.byte_len, 100000);
-	CHECK(conf_pattern_ok(y->b.p + 200000, 100000, seed));
-	wr = conf_rdma(3, IBV_WR_RDMA_WRITE, &sge, 1, y->b.p + 400000, y->b.mr->rkey);
-	OK(conf_post(x->qp, &wr));
-	conf_wc_ok(x->cq, 3);
-	CHECK(conf_pattern_ok(y->b.p + 400000, 100000, seed));
-	sge = conf_sge(&x->b, 600000, 100000);
-	wr = conf_rdma(4, IBV_WR_RDMA_READ, &sge, 1, y->b.p + 400000, y->b.mr->rkey);
-	OK(conf_post(x->qp, &wr));
-	conf_wc_ok(x->cq, 4);
-	CHECK(conf_pattern_ok(x->b.p + 600000, 100000, seed));
-}
+#include "side.h"
 
 static void bring_up(void)
 {
@@ -222,7 +69,7 @@ static void late_peer(void)
 	x = side(1);
 	y = side(2);
 	EQ(to_init(&x), 0);
-	EQ(to_rtr(&x, y.qp->qp_num, y.psn, &gid), 0);
+	EQ(to_rtr(&x, y.qp->qp_num, y.psn, &dev.gid), 0);
 	EQ(to_rts(&x), 0);
 	sge = conf_sge(&x.b, 0, 1000);
 	conf_pattern(x.b.p, 1000, 5);
@@ -231,7 +78,7 @@ static void late_peer(void)
 	usleep(100000);
 	EQ(to_init(&y), 0);
 	OK(conf_recv(y.qp, 2, &y.b, 0, 1000));
-	EQ(to_rtr(&y, x.qp->qp_num, x.psn, &gid), 0);
+	EQ(to_rtr(&y, x.qp->qp_num, x.psn, &dev.gid), 0);
 	conf_wc_ok(y.cq, 2); /* receiving needs no RTS */
 	conf_wc_ok(x.cq, 1);
 	CHECK(conf_pattern_ok(y.b.p, 1000, 5));
@@ -255,7 +102,7 @@ static void no_such_qp(void)
 	open_device();
 	x = side(1);
 	EQ(to_init(&x), 0);
-	EQ(to_rtr(&x, x.qp->qp_num ^ 0x15, 2, &gid), 0);
+	EQ(to_rtr(&x, x.qp->qp_num ^ 0x15, 2, &dev.gid), 0);
 	EQ(ibv_modify_qp(x.qp, &attr, IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT |
 			 IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC), 0);
 	sge = conf_sge(&x.b, 0, 10);
@@ -301,7 +148,7 @@ static void loop_to_itself(void)
 	open_device();
 	x = side(7);
 	EQ(to_init(&x), 0);
-	EQ(to_rtr(&x, x.qp->qp_num, x.psn, &gid), 0);
+	EQ(to_rtr(&x, x.qp->qp_num, x.psn, &dev.gid), 0);
 	EQ(to_rts(&x), 0);
 	conf_pattern(x.b.p, 5000, 4);
 	sge = conf_sge(&x.b, 0, 5000);
@@ -320,7 +167,7 @@ static void wrong_transitions(void)
 
 	open_device();
 	x = side(1);
-	EQ(to_rtr(&x, 5, 5, &gid), EINVAL); /* from RESET */
+	EQ(to_rtr(&x, 5, 5, &dev.gid), EINVAL); /* from RESET */
 	EQ(to_rts(&x), EINVAL);
 	EQ(to_init(&x), 0);
 	EQ(to_rts(&x), EINVAL);
@@ -342,8 +189,8 @@ static void bad_attributes(void)
 	EQ(ibv_modify_qp(x.qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT |
 			 IBV_QP_ACCESS_FLAGS), EINVAL); /* no port 2 */
 	EQ(to_init(&x), 0);
-	gid_index = port.gid_tbl_len + 5;
-	CHECK(to_rtr(&x, 5, 5, &gid) != 0); /* no such GID */
+	dev.gid_index = dev.port.gid_tbl_len + 5;
+	CHECK(to_rtr(&x, 5, 5, &dev.gid) != 0); /* no such GID */
 	EQ(conf_qp_state(x.qp), IBV_QPS_INIT);
 	side_free(&x);
 	close_device();
@@ -381,11 +228,11 @@ static void query_tells_what_was_set(void)
 	EQ(attr.retry_cnt, 7);
 	EQ(attr.rnr_retry, 7);
 	EQ(attr.min_rnr_timer, 12);
-	EQ(attr.path_mtu, port.active_mtu);
+	EQ(attr.path_mtu, dev.port.active_mtu);
 	EQ(attr.max_rd_atomic, 4);
 	EQ(attr.max_dest_rd_atomic, 4);
 	EQ(attr.port_num, 1);
-	CHECK(!memcmp(&attr.ah_attr.grh.dgid, &gid, 16));
+	CHECK(!memcmp(&attr.ah_attr.grh.dgid, &dev.gid, 16));
 	side_free(&x);
 	side_free(&y);
 	close_device();

@@ -1,0 +1,180 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "dev/wqe.h"
+#include "base/log.h"
+#include "dev/verbs.h"
+
+#include <errno.h>
+#include <string.h>
+
+/* InfiniBand 1.5, table 38 (operations of a service), as the manual of ibv_wr_*()
+ * has it. */
+#define RC (1u << IBV_QPT_RC)
+#define DATA (WQE_HAS_DATA | WQE_HAS_INLINE)
+
+static const struct wqe_rule rules[] = {
+	[IBV_WR_RDMA_WRITE] = { RC, DATA | WQE_HAS_REMOTE, IBV_QP_EX_WITH_RDMA_WRITE },
+	[IBV_WR_RDMA_WRITE_WITH_IMM] = { RC, DATA | WQE_HAS_REMOTE,
+					 IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM },
+	[IBV_WR_SEND] = { RC, DATA, IBV_QP_EX_WITH_SEND },
+	[IBV_WR_SEND_WITH_IMM] = { RC, DATA, IBV_QP_EX_WITH_SEND_WITH_IMM },
+	[IBV_WR_RDMA_READ] = { RC, WQE_HAS_DATA | WQE_HAS_REMOTE | WQE_HAS_RESPONSE,
+			       IBV_QP_EX_WITH_RDMA_READ },
+	[IBV_WR_ATOMIC_CMP_AND_SWP] = { RC,
+					WQE_HAS_DATA | WQE_HAS_ATOMIC | WQE_HAS_RESPONSE,
+					IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP },
+	[IBV_WR_ATOMIC_FETCH_AND_ADD] = { RC,
+					  WQE_HAS_DATA | WQE_HAS_ATOMIC |
+						  WQE_HAS_RESPONSE,
+					  IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD },
+	[IBV_WR_SEND_WITH_INV] = { RC, DATA, IBV_QP_EX_WITH_SEND_WITH_INV },
+};
+
+enum { RULES = sizeof(rules) / sizeof(rules[0]) };
+
+const struct wqe_rule *wqe_rule(enum ibv_qp_type type, unsigned opcode)
+{
+	if (opcode >= RULES || !(rules[opcode].types >> type & 1))
+		return NULL;
+	return &rules[opcode];
+}
+
+uint64_t wqe_send_ops(enum ibv_qp_type type)
+{
+	uint64_t ops = 0;
+
+	for (unsigned i = 0; i < RULES; i++)
+		if (rules[i].types >> type & 1)
+			ops |= rules[i].send_op;
+	return ops;
+}
+
+int wqe_room(const struct dev_qp *qp, uint32_t idx)
+{
+	const struct dev_sq *sq = &qp->sq;
+
+	if (idx - atomic_load_explicit(&sq->free, memory_order_acquire) < sq->max_wr)
+		return 0;
+	return log_refuse(ENOMEM,
+			  "posting to QP 0x%x: the send queue of %u is full (unsignalled "
+			  "work counts until a later signalled completion is polled)",
+			  qp->qp.qp_num, sq->max_wr);
+}
+
+int wqe_begin(const struct dev_qp *qp, struct wqe *w, uint64_t wr_id, unsigned opcode,
+	      unsigned flags)
+{
+	if (!wqe_rule(qp->qp.qp_type, opcode))
+		return log_refuse(EINVAL,
+				  "posting to QP 0x%x: opcode %u (enum ibv_wr_opcode) is "
+				  "not one of a QP of type %d",
+				  qp->qp.qp_num, opcode, (int)qp->qp.qp_type);
+	memset(w, 0, sizeof(*w));
+	w->wr_id = wr_id;
+	w->send_flags = flags | (qp->sq.sig_all ? IBV_SEND_SIGNALED : 0);
+	w->opcode = (uint8_t)opcode;
+	return 0;
+}
+
+static int data_check(const struct dev_qp *qp, const struct wqe *w, size_t n,
+		      const void *list)
+{
+	if (!(wqe_rule(qp->qp.qp_type, w->opcode)->has & WQE_HAS_DATA))
+		return log_refuse(EINVAL, "posting to QP 0x%x: opcode %d has no data",
+				  qp->qp.qp_num, w->opcode);
+	if (n && !list)
+		return log_refuse(EINVAL, "posting to QP 0x%x: no list for %zu buffers",
+				  qp->qp.qp_num, n);
+	return 0;
+}
+
+int wqe_set_sges(const struct dev_qp *qp, struct wqe *w, size_t n,
+		 const struct ibv_sge *sges)
+{
+	uint64_t length = 0;
+	int ret = data_check(qp, w, n, sges);
+
+	if (ret)
+		return ret;
+	if (n > qp->sq.max_sge)
+		return log_refuse(EINVAL, "posting to QP 0x%x: %zu SGEs, the QP has %u",
+				  qp->qp.qp_num, n, qp->sq.max_sge);
+	for (size_t i = 0; i < n; i++) {
+		w->sge[i] = sges[i];
+		length += sges[i].length;
+	}
+	if (length > DEV_MAX_MSG)
+		return log_refuse(EINVAL,
+				  "posting to QP 0x%x: message of %llu bytes, 2^31 are "
+				  "allowed",
+				  qp->qp.qp_num, (unsigned long long)length);
+	w->num_sge = (uint8_t)n;
+	w->length = (uint32_t)length;
+	return 0;
+}
+
+/* Appends len bytes. */
+static int inline_add(const struct dev_qp *qp, struct wqe *w, const void *from,
+		      size_t len)
+{
+	if (len > qp->sq.max_inline - w->length)
+		return log_refuse(EINVAL,
+				  "posting to QP 0x%x: more than the %u inline bytes that "
+				  "the QP takes",
+				  qp->qp.qp_num, qp->sq.max_inline);
+	if (len)
+		memcpy(wqe_inline(w) + w->length, from, len);
+	w->length += (uint32_t)len;
+	return 0;
+}
+
+static int inline_begin(const struct dev_qp *qp, struct wqe *w, size_t n,
+			const void *list)
+{
+	if (!(wqe_rule(qp->qp.qp_type, w->opcode)->has & WQE_HAS_INLINE))
+		return log_refuse(EINVAL,
+				  "posting to QP 0x%x: opcode %d cannot be inline",
+				  qp->qp.qp_num, w->opcode);
+	w->is_inline = 1;
+	return data_check(qp, w, n, list);
+}
+
+int wqe_set_inline_sges(const struct dev_qp *qp, struct wqe *w, size_t n,
+			const struct ibv_sge *sges)
+{
+	int ret = inline_begin(qp, w, n, sges);
+
+	if (!ret && n > qp->sq.max_sge)
+		ret = log_refuse(EINVAL, "posting to QP 0x%x: %zu SGEs, the QP has %u",
+				 qp->qp.qp_num, n, qp->sq.max_sge);
+	for (size_t i = 0; !ret && i < n; i++)
+		ret = inline_add(qp, w, (void *)(uintptr_t)sges[i].addr, sges[i].length);
+	return ret;
+}
+
+int wqe_set_inline(const struct dev_qp *qp, struct wqe *w, size_t n,
+		   const struct ibv_data_buf *bufs)
+{
+	int ret = inline_begin(qp, w, n, bufs);
+
+	for (size_t i = 0; !ret && i < n; i++)
+		ret = inline_add(qp, w, bufs[i].addr, bufs[i].length);
+	return ret;
+}
+
+int wqe_check_locked(struct dev_qp *qp, const struct wqe *w)
+{
+	unsigned has = wqe_rule(qp->qp.qp_type, w->opcode)->has;
+
+	lock_assert_held(&qp->lock);
+	if ((has & WQE_HAS_ATOMIC) && (w->num_sge != 1 || w->length != 8))
+		return log_refuse(EINVAL,
+				  "posting to QP 0x%x: an atomic needs one SGE of 8 "
+				  "bytes, not %u of %u",
+				  qp->qp.qp_num, w->num_sge, w->length);
+	if ((has & WQE_HAS_RESPONSE) && !qp->attr.max_rd_atomic)
+		return log_refuse(EINVAL,
+				  "posting to QP 0x%x: a read or atomic, but "
+				  "max_rd_atomic is 0",
+				  qp->qp.qp_num);
+	return 0;
+}

@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Entries of a send queue: what each opcode needs and allows, and the one way to
+ * fill an entry. ibv_post_send() has the whole request in hand, the ibv_wr_*()
+ * builders get it piece by piece; both go through begin, set and check. Private
+ * to dev. All return 0 or -errno and say in the log what is wrong. */
+#ifndef ANYRDMA_DEV_WQE_H
+#define ANYRDMA_DEV_WQE_H
+
+#include "dev/dev.h"
+
+/* What an opcode has. */
+enum wqe_has {
+	WQE_HAS_DATA = 1,     /* a payload, or a place for the answer */
+	WQE_HAS_INLINE = 2,   /* ... which may be copied at the post */
+	WQE_HAS_REMOTE = 4,   /* a target: wr.rdma of a request */
+	WQE_HAS_ATOMIC = 8,   /* a target: wr.atomic; the answer is 8 bytes in one SGE */
+	WQE_HAS_RESPONSE = 16, /* counts against max_rd_atomic */
+};
+
+struct wqe_rule {
+	uint16_t types;	  /* 1 << enum ibv_qp_type: QPs that have the opcode */
+	uint16_t has;	  /* enum wqe_has */
+	uint32_t send_op; /* IBV_QP_EX_WITH_* that asks for its builder */
+};
+
+/* NULL: no such opcode on a QP of this type. */
+const struct wqe_rule *wqe_rule(enum ibv_qp_type type, unsigned opcode);
+/* All IBV_QP_EX_WITH_* that a QP of this type has. */
+uint64_t wqe_send_ops(enum ibv_qp_type type);
+
+/* Room for the entry at SQ index idx? -ENOMEM if not. */
+int wqe_room(const struct dev_qp *qp, uint32_t idx);
+/* Clears w and sets what every request has. */
+int wqe_begin(const struct dev_qp *qp, struct wqe *w, uint64_t wr_id, unsigned opcode,
+	      unsigned flags);
+static inline void wqe_set_remote(struct wqe *w, uint32_t rkey, uint64_t raddr)
+{
+	w->rkey = rkey;
+	w->raddr = raddr;
+}
+
+static inline void wqe_set_atomic(struct wqe *w, uint32_t rkey, uint64_t raddr,
+				  uint64_t compare_add, uint64_t swap)
+{
+	wqe_set_remote(w, rkey, raddr);
+	w->compare_add = compare_add;
+	w->swap = swap;
+}
+
+int wqe_set_sges(const struct dev_qp *qp, struct wqe *w, size_t n,
+		 const struct ibv_sge *sges);
+/* Copies the bytes now. The lists are those of the two interfaces. */
+int wqe_set_inline_sges(const struct dev_qp *qp, struct wqe *w, size_t n,
+			const struct ibv_sge *sges);
+int wqe_set_inline(const struct dev_qp *qp, struct wqe *w, size_t n,
+		   const struct ibv_data_buf *bufs);
+/* What can be seen only when all is set. Called with qp->lock held. */
+int wqe_check_locked(struct dev_qp *qp, const struct wqe *w) REQUIRES(qp->lock);
+
+#endif

@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* QPs without the connection manager: a device, and sides that are joined by GID,
+ * QP number and PSN. Each call fails the case when it cannot be done; those that
+ * return an int return what the verb did. */
+#ifndef ANYRDMA_TESTS_SIDE_H
+#define ANYRDMA_TESTS_SIDE_H
+
+#include "conf.h"
+
+struct side_device {
+	struct ibv_context *ctx;
+	struct ibv_pd *pd;
+	struct ibv_port_attr port;
+	union ibv_gid gid; /* of the address under test */
+	int gid_index;
+};
+extern struct side_device dev;
+
+void open_device(void);
+void close_device(void);
+
+struct side {
+	struct ibv_comp_channel *ch; /* or NULL */
+	struct ibv_cq *cq;	     /* sends and receives */
+	struct ibv_cq_ex *cqx;	     /* cq, if it is extended */
+	struct ibv_srq *srq;	     /* or NULL */
+	struct ibv_qp *qp;
+	struct ibv_qp_ex *qpx; /* or NULL */
+	struct conf_buf b;     /* 1 MiB */
+	uint32_t psn;
+};
+
+struct side_opt {
+	enum ibv_qp_type type;	 /* 0: RC */
+	unsigned wr, sge;	 /* 0: 16, 1 */
+	unsigned cqe;		 /* 0: 4 * wr */
+	unsigned inline_data;
+	bool sig_all;
+	bool srq;
+	bool channel;
+	uint64_t send_ops;	 /* IBV_QP_EX_WITH_*: an extended QP */
+	uint64_t wc_flags;	 /* IBV_WC_EX_WITH_*: an extended CQ */
+	struct ibv_pd *pd;	 /* NULL: dev.pd */
+};
+
+struct side side(uint32_t psn);
+/* Skips the case where the device has no extended QPs or CQs as asked for. */
+struct side side_with(uint32_t psn, struct side_opt o);
+void side_free(struct side *s);
+/* Modifies by the masks that the type of the QP needs. */
+int to_init(struct side *s);
+int to_rtr(struct side *s, uint32_t qpn, uint32_t psn, const union ibv_gid *dgid);
+int to_rts(struct side *s);
+int to_state(struct side *s, enum ibv_qp_state state); /* no other attribute */
+void join(struct side *x, struct side *y);
+/* Sends, writes and reads 100000 bytes from x to y. */
+void exchange(struct side *x, struct side *y, uint32_t seed);
+
+#endif
