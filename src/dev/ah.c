@@ -15,6 +15,9 @@ int ah_check(const struct ibv_ah_attr *a)
 
 	if (a->port_num != 1)
 		return log_refuse(EINVAL, "address: port %u does not exist", a->port_num);
+	if (a->sl > 15)
+		return log_refuse(EINVAL, "address: service level %u, 15 is the last",
+				  a->sl);
 	if (!a->is_global)
 		return log_refuse(
 			EINVAL,

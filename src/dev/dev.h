@@ -326,6 +326,12 @@ static inline struct dev_qp *to_qp(struct ibv_qp *q)
 	return container_of(q, struct dev_qp, qp);
 }
 
+/* No acknowledgements, no repeats: what is lost is lost. */
+static inline bool qp_is_unreliable(const struct dev_qp *qp)
+{
+	return qp->qp.qp_type == IBV_QPT_UC || qp->qp.qp_type == IBV_QPT_UD;
+}
+
 static inline bool psn_before(uint32_t a, uint32_t b) /* 24-bit serial order */
 {
 	return ((a - b) & 0x800000) != 0;

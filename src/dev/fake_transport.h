@@ -91,6 +91,7 @@ struct rig {
 struct rig_opt {
 	int cqe, max_wr, sig_all;
 	bool srq;
+	enum ibv_qp_type type; /* 0: RC */
 };
 
 /* A context, PD, channel, two CQs and a QP in RESET; false and a failed check if
@@ -105,7 +106,7 @@ static T_UNUSED bool rig_up(struct rig *r, struct rig_opt o)
 			 .max_send_sge = 2,
 			 .max_recv_sge = 2,
 			 .max_inline_data = 64 },
-		.qp_type = IBV_QPT_RC,
+		.qp_type = o.type ? o.type : IBV_QPT_RC,
 		.sq_sig_all = o.sig_all,
 	};
 
@@ -142,12 +143,13 @@ static T_UNUSED void rig_down(struct rig *r)
 }
 
 #define INIT_MASK (IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS)
-#define RTR_MASK \
-	(IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN | \
-	 IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER)
+#define UC_RTR_MASK \
+	(IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN)
+#define RTR_MASK (UC_RTR_MASK | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER)
+#define UC_RTS_MASK (IBV_QP_STATE | IBV_QP_SQ_PSN)
 #define RTS_MASK \
-	(IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | \
-	 IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC)
+	(UC_RTS_MASK | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | \
+	 IBV_QP_MAX_QP_RD_ATOMIC)
 
 /* Good values for every attribute. */
 static T_UNUSED struct ibv_qp_attr rig_attr(enum ibv_qp_state s)
@@ -185,9 +187,11 @@ static T_UNUSED int rig_to(struct rig *r, enum ibv_qp_state s, int mask)
 
 static T_UNUSED void rig_rts(struct rig *r)
 {
+	bool uc = r->qp->qp_type == IBV_QPT_UC;
+
 	CHECK_EQ(rig_to(r, IBV_QPS_INIT, INIT_MASK), 0);
-	CHECK_EQ(rig_to(r, IBV_QPS_RTR, RTR_MASK), 0);
-	CHECK_EQ(rig_to(r, IBV_QPS_RTS, RTS_MASK), 0);
+	CHECK_EQ(rig_to(r, IBV_QPS_RTR, uc ? UC_RTR_MASK : RTR_MASK), 0);
+	CHECK_EQ(rig_to(r, IBV_QPS_RTS, uc ? UC_RTS_MASK : RTS_MASK), 0);
 }
 
 /* What a transport does when the peer has acknowledged n more requests. */

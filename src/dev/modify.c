@@ -53,13 +53,14 @@ static int mtu_check(enum ibv_mtu mtu)
 	return 0;
 }
 
-/* Path migration is not promised (IBV_DEVICE_AUTO_PATH_MIG). */
+/* Path migration is not promised (IBV_DEVICE_AUTO_PATH_MIG); the kernel refuses
+ * alternate paths on every Ethernet port the same way. A QP without one has
+ * migrated: saying so is no change. */
 static int migration_check(const struct ibv_qp_attr *a, int mask)
 {
 	if ((mask & IBV_QP_ALT_PATH) ||
 	    ((mask & IBV_QP_PATH_MIG_STATE) && a->path_mig_state != IBV_MIG_MIGRATED))
-		return log_refuse(EOPNOTSUPP,
-				  "ibv_modify_qp: there are no alternate paths");
+		return log_refuse(EINVAL, "ibv_modify_qp: there are no alternate paths");
 	return 0;
 }
 
@@ -104,10 +105,10 @@ static void values_apply_locked(struct dev_qp *qp, const struct ibv_qp_attr *a, 
 	TAKE(IBV_QP_TIMEOUT, timeout);
 	TAKE(IBV_QP_RETRY_CNT, retry_cnt);
 	TAKE(IBV_QP_RNR_RETRY, rnr_retry);
-	TAKE(IBV_QP_EN_SQD_ASYNC_NOTIFY, en_sqd_async_notify);
 	TAKE(IBV_QP_PATH_MIG_STATE, path_mig_state);
 #undef TAKE
-	/* Hardware keeps 24 bits of a PSN. */
+	/* Of these, hardware keeps what fits the header's field. */
+	to->ah_attr.grh.flow_label &= 0xfffff;
 	if (mask & IBV_QP_RQ_PSN)
 		to->rq_psn = a->rq_psn & 0xffffff;
 	if (mask & IBV_QP_SQ_PSN)
@@ -159,15 +160,17 @@ static void enter_rts(struct dev_qp *qp)
 	qp->tr->kick(qp);
 }
 
-static void enter_sqd_locked(struct dev_qp *qp)
+/* The notification is asked for with each transition anew. */
+static void enter_sqd_locked(struct dev_qp *qp, bool notify)
 {
 	struct dev_sq *sq = &qp->sq;
 
 	lock_assert_held(&qp->lock);
+	qp->attr.en_sqd_async_notify = notify;
 	qp->sqd_upto = sq->next;
 	if (sq->next != sq->tail && sq_at(sq, sq->next)->sent)
 		qp->sqd_upto++;
-	qp->sqd_armed = qp->attr.en_sqd_async_notify;
+	qp->sqd_armed = notify;
 	sq_drained_check_locked(qp);
 }
 
@@ -230,20 +233,70 @@ static int enter(struct dev_qp *qp, enum ibv_qp_state from, enum ibv_qp_state to
 
 /* ---- the call ----------------------------------------------------------------- */
 
+static int masks_check(const struct dev_qp *qp, int mask, enum ibv_qp_state cur,
+		       enum ibv_qp_state next)
+{
+	const char *type = qp_type_str(qp->qp.qp_type);
+	uint32_t qpn = qp->qp.qp_num;
+	int required, optional;
+
+	if (qp_state_masks(qp->qp.qp_type, cur, next, &required, &optional))
+		return log_refuse(EINVAL,
+				  "ibv_modify_qp: QP 0x%x: %s -> %s is no transition of a "
+				  "QP of type %s",
+				  qpn, qp_state_str(cur), qp_state_str(next), type);
+	if ((mask & required) != required)
+		return log_refuse(EINVAL,
+				  "ibv_modify_qp: QP 0x%x (%s): %s -> %s needs attributes "
+				  "0x%x too",
+				  qpn, type, qp_state_str(cur), qp_state_str(next),
+				  required & ~mask);
+	if (mask & ~(required | optional))
+		return log_refuse(EINVAL,
+				  "ibv_modify_qp: QP 0x%x (%s): %s -> %s does not take "
+				  "attributes 0x%x",
+				  qpn, type, qp_state_str(cur), qp_state_str(next),
+				  mask & ~(required | optional));
+	return 0;
+}
+
+/* InfiniBand 10.3.1.5: what was begun ends before anything else may happen. And
+ * here a path is a stream: it stays where it is. */
+static int sqd_check(const struct dev_qp *qp, const struct ibv_qp_attr *a, int mask,
+		     enum ibv_qp_state next)
+{
+	struct gid_slot s;
+
+	if (next == IBV_QPS_ERR || next == IBV_QPS_RESET)
+		return 0;
+	if (!sq_drained(qp))
+		return log_refuse(EINVAL,
+				  "ibv_modify_qp: QP 0x%x: the send queue has not drained "
+				  "yet",
+				  qp->qp.qp_num);
+	if (!(mask & IBV_QP_AV))
+		return 0;
+	gid_get(a->ah_attr.grh.sgid_index, &s);
+	if (memcmp(&s.gid, &qp->local_gid, sizeof(s.gid)) ||
+	    memcmp(&a->ah_attr.grh.dgid, &qp->attr.ah_attr.grh.dgid, sizeof(s.gid)))
+		return log_refuse(EOPNOTSUPP,
+				  "ibv_modify_qp: QP 0x%x: a connection cannot move to "
+				  "other addresses",
+				  qp->qp.qp_num);
+	return 0;
+}
+
 static int table_check(const struct dev_qp *qp, const struct ibv_qp_attr *a, int mask,
 		       enum ibv_qp_state cur, enum ibv_qp_state next)
 {
+	int ret;
+
 	if ((mask & IBV_QP_CUR_STATE) && a->cur_qp_state != cur)
 		return log_refuse(EINVAL, "ibv_modify_qp: QP 0x%x is in %s, not in %s",
 				  qp->qp.qp_num, qp_state_str(cur),
 				  qp_state_str(a->cur_qp_state));
-	if (qp_state_check(cur, next, mask))
-		return log_refuse(EINVAL,
-				  "ibv_modify_qp: QP 0x%x: %s -> %s with attributes "
-				  "0x%x is not a transition of a reliable connection",
-				  qp->qp.qp_num, qp_state_str(cur), qp_state_str(next),
-				  mask);
-	return 0;
+	ret = masks_check(qp, mask, cur, next);
+	return ret || cur != IBV_QPS_SQD ? ret : sqd_check(qp, a, mask, next);
 }
 
 /* Sets attributes and state. *from is where the QP was. */
@@ -261,7 +314,10 @@ static int apply(struct dev_qp *qp, const struct ibv_qp_attr *a, int mask,
 		if (*to != *from)
 			qp_state_set_locked(qp, *to);
 		if (*to == IBV_QPS_SQD && *from == IBV_QPS_RTS)
-			enter_sqd_locked(qp);
+			enter_sqd_locked(qp, (mask & IBV_QP_EN_SQD_ASYNC_NOTIFY) &&
+						     a->en_sqd_async_notify);
+		else
+			qp->sqd_armed = false;
 	}
 	lock_put(&qp->lock);
 	return ret;

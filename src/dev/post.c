@@ -69,7 +69,7 @@ int post_state_locked(struct dev_qp *qp)
 	enum ibv_qp_state state = qp->qp.state;
 
 	lock_assert_held(&qp->lock);
-	if (state == IBV_QPS_RTS || state == IBV_QPS_SQD || state == IBV_QPS_ERR)
+	if (state >= IBV_QPS_RTS) /* SQD, SQE, ERR */
 		return 0;
 	return log_refuse(EINVAL, "posting to QP 0x%x: it is in state %s", qp->qp.qp_num,
 			  qp_state_str(state));
@@ -78,7 +78,7 @@ int post_state_locked(struct dev_qp *qp)
 const struct dev_transport *post_submit_locked(struct dev_qp *qp)
 {
 	lock_assert_held(&qp->lock);
-	if (qp->qp.state == IBV_QPS_ERR && qp->flushed)
+	if ((qp->qp.state == IBV_QPS_ERR && qp->flushed) || qp->qp.state == IBV_QPS_SQE)
 		sq_flush_locked(qp);
 	else if (qp->qp.state == IBV_QPS_RTS && qp->sq.next != qp->sq.tail)
 		return qp->tr;

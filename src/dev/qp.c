@@ -18,8 +18,8 @@ static int type_check(enum ibv_qp_type type)
 {
 	switch (type) {
 	case IBV_QPT_RC:
-		return 0;
 	case IBV_QPT_UC:
+		return 0;
 	case IBV_QPT_UD:
 	case IBV_QPT_RAW_PACKET:
 	case IBV_QPT_XRC_SEND:
@@ -27,7 +27,7 @@ static int type_check(enum ibv_qp_type type)
 	case IBV_QPT_DRIVER:
 		return log_refuse(EOPNOTSUPP,
 				  "ibv_create_qp: the device has no QPs of type "
-				  "%d (enum ibv_qp_type), only RC",
+				  "%d (enum ibv_qp_type), only RC and UC",
 				  (int)type);
 	default:
 		return log_refuse(EINVAL, "ibv_create_qp: there is no QP type %d",

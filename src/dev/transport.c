@@ -18,7 +18,7 @@ bool qp_may_send_locked(const struct dev_qp *qp)
 bool qp_may_receive_locked(const struct dev_qp *qp)
 {
 	return qp->qp.state == IBV_QPS_RTR || qp->qp.state == IBV_QPS_RTS ||
-	       qp->qp.state == IBV_QPS_SQD;
+	       qp->qp.state == IBV_QPS_SQD || qp->qp.state == IBV_QPS_SQE;
 }
 
 int recv_take(struct dev_qp *qp)
@@ -71,13 +71,27 @@ static bool may_fail_locked(const struct dev_qp *qp)
 	return qp->qp.state != IBV_QPS_ERR && qp->qp.state != IBV_QPS_RESET;
 }
 
+/* InfiniBand 10.3.1.6: an error of its send queue leaves an unreliable QP able to
+ * receive. */
+static void send_error_locked(struct dev_qp *qp)
+{
+	lock_assert_held(&qp->lock);
+	if (!qp_is_unreliable(qp)) {
+		qp_to_err_locked(qp);
+		return;
+	}
+	qp->sqd_armed = false;
+	qp_state_set_locked(qp, IBV_QPS_SQE);
+	sq_flush_locked(qp);
+}
+
 void qp_fail_send(struct dev_qp *qp, uint32_t idx, enum ibv_wc_status status,
 		  const char *why)
 {
 	struct dev_sq *sq = &qp->sq;
 
 	lock_get(&qp->lock);
-	if (!may_fail_locked(qp)) {
+	if (!may_fail_locked(qp) || qp->qp.state == IBV_QPS_SQE) {
 		lock_put(&qp->lock);
 		return;
 	}
@@ -90,11 +104,14 @@ void qp_fail_send(struct dev_qp *qp, uint32_t idx, enum ibv_wc_status status,
 		lock_put(&qp->lock); /* the CQ overran on the way */
 		return;
 	}
-	if (sq->done == sq->tail)
+	if (sq->done == sq->tail) {
 		async_qp(qp, IBV_EVENT_QP_FATAL);
-	else
-		sq_complete_locked(qp, status);
-	qp_to_err_locked(qp);
+		qp_to_err_locked(qp);
+	} else if (sq_complete_locked(qp, status)) {
+		qp_to_err_locked(qp); /* the CQ had no room for it */
+	} else {
+		send_error_locked(qp);
+	}
 	lock_put(&qp->lock);
 }
 

@@ -55,7 +55,7 @@ extern const struct dev_transport iw_transport;
 
 /* True if the QP may send requests (RTS; in SQD only what was begun). */
 bool qp_may_send_locked(const struct dev_qp *qp);
-/* True if the QP may accept requests (RTR, RTS, SQD). */
+/* True if the QP may accept requests (RTR, RTS, SQD, SQE). */
 bool qp_may_receive_locked(const struct dev_qp *qp);
 
 /* Completes, in order from sq.done, every WQE with `finished` set: a CQE for
@@ -73,7 +73,9 @@ int recv_take(struct dev_qp *qp);
 void recv_done(struct dev_qp *qp, const struct ibv_wc *wc, bool solicited);
 
 /* The QP fails. All move it to ERR and flush in order; harmless if it is in ERR
- * already. The transport has stopped using its WQEs before the call.
+ * already. The transport has stopped using its WQEs before the call. A failed
+ * send of an unreliable QP moves it to SQE and flushes the send queue alone: it
+ * still receives, and the application may bring it back to RTS.
  *  qp_fail_send: the WQE at SQ index idx gets `status`; those before it count as
  *	finished. If no WQE is there: QP_FATAL.
  *  qp_fail_recv: qp->cur (if valid) gets `status`; and async event `ev`, if >= 0.

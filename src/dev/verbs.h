@@ -88,7 +88,12 @@ int qp_modify(struct dev_qp *qp, const struct ibv_qp_attr *attr, int mask);
 void qp_clear_locked(struct dev_qp *qp) REQUIRES(qp->lock);
 
 /* qp_state.c: the verbs' table. 0 or -EINVAL; no log, no side effect. */
-int qp_state_check(enum ibv_qp_state cur, enum ibv_qp_state next, int mask);
+int qp_state_check(enum ibv_qp_type type, enum ibv_qp_state cur, enum ibv_qp_state next,
+		   int mask);
+/* Attributes that a transition must and may have; -EINVAL: there is none. */
+int qp_state_masks(enum ibv_qp_type type, enum ibv_qp_state cur, enum ibv_qp_state next,
+		   int *required, int *optional);
+const char *qp_type_str(enum ibv_qp_type type);
 const char *qp_state_str(enum ibv_qp_state s);
 /* The one setter of qp.state. */
 void qp_state_set_locked(struct dev_qp *qp, enum ibv_qp_state s) REQUIRES(qp->lock);

@@ -9,14 +9,15 @@
 /* InfiniBand 1.5, table 38 (operations of a service), as the manual of ibv_wr_*()
  * has it. */
 #define RC (1u << IBV_QPT_RC)
+#define RC_UC (RC | 1u << IBV_QPT_UC)
 #define DATA (WQE_HAS_DATA | WQE_HAS_INLINE)
 
 static const struct wqe_rule rules[] = {
-	[IBV_WR_RDMA_WRITE] = { RC, DATA | WQE_HAS_REMOTE, IBV_QP_EX_WITH_RDMA_WRITE },
-	[IBV_WR_RDMA_WRITE_WITH_IMM] = { RC, DATA | WQE_HAS_REMOTE,
+	[IBV_WR_RDMA_WRITE] = { RC_UC, DATA | WQE_HAS_REMOTE, IBV_QP_EX_WITH_RDMA_WRITE },
+	[IBV_WR_RDMA_WRITE_WITH_IMM] = { RC_UC, DATA | WQE_HAS_REMOTE,
 					 IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM },
-	[IBV_WR_SEND] = { RC, DATA, IBV_QP_EX_WITH_SEND },
-	[IBV_WR_SEND_WITH_IMM] = { RC, DATA, IBV_QP_EX_WITH_SEND_WITH_IMM },
+	[IBV_WR_SEND] = { RC_UC, DATA, IBV_QP_EX_WITH_SEND },
+	[IBV_WR_SEND_WITH_IMM] = { RC_UC, DATA, IBV_QP_EX_WITH_SEND_WITH_IMM },
 	[IBV_WR_RDMA_READ] = { RC, WQE_HAS_DATA | WQE_HAS_REMOTE | WQE_HAS_RESPONSE,
 			       IBV_QP_EX_WITH_RDMA_READ },
 	[IBV_WR_ATOMIC_CMP_AND_SWP] = { RC,
@@ -26,7 +27,7 @@ static const struct wqe_rule rules[] = {
 					  WQE_HAS_DATA | WQE_HAS_ATOMIC |
 						  WQE_HAS_RESPONSE,
 					  IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD },
-	[IBV_WR_SEND_WITH_INV] = { RC, DATA, IBV_QP_EX_WITH_SEND_WITH_INV },
+	[IBV_WR_SEND_WITH_INV] = { RC_UC, DATA, IBV_QP_EX_WITH_SEND_WITH_INV },
 };
 
 enum { RULES = sizeof(rules) / sizeof(rules[0]) };
@@ -66,8 +67,8 @@ int wqe_begin(const struct dev_qp *qp, struct wqe *w, uint64_t wr_id, unsigned o
 	if (!wqe_rule(qp->qp.qp_type, opcode))
 		return log_refuse(EINVAL,
 				  "posting to QP 0x%x: opcode %u (enum ibv_wr_opcode) is "
-				  "not one of a QP of type %d",
-				  qp->qp.qp_num, opcode, (int)qp->qp.qp_type);
+				  "not one of a QP of type %s",
+				  qp->qp.qp_num, opcode, qp_type_str(qp->qp.qp_type));
 	memset(w, 0, sizeof(*w));
 	w->wr_id = wr_id;
 	w->send_flags = flags | (qp->sq.sig_all ? IBV_SEND_SIGNALED : 0);
