@@ -144,7 +144,7 @@ void rq_flush_locked(struct dev_qp *qp)
 void qp_flush_locked(struct dev_qp *qp)
 {
 	lock_assert_held(&qp->lock);
-	retire_finished_locked(qp);
+	/* Work behind a failure is flushed even if it was carried out. */
 	sq_flush_locked(qp);
 	rq_flush_locked(qp);
 	qp->flushed = true;

@@ -120,6 +120,14 @@ static struct mr_slot *slot_fresh_locked(void)
 	return &atomic_load_explicit(&chunks[i / CHUNK], memory_order_relaxed)[i % CHUNK];
 }
 
+/* A new key: never the tag of last time, and never the key 0. */
+static void slot_retag(struct mr_slot *s)
+{
+	do
+		s->tag = (uint8_t)(s->tag + 1 + random32() % 255);
+	while (!key_make(s->index, s->tag));
+}
+
 static struct mr_slot *slot_alloc(void)
 {
 	struct mr_slot *s = NULL;
@@ -137,10 +145,7 @@ static struct mr_slot *slot_alloc(void)
 	lock_put(&table_lock);
 	if (!s)
 		return NULL;
-	/* Never the tag of last time, and never the key 0. */
-	do
-		s->tag = (uint8_t)(s->tag + 1 + random32() % 255);
-	while (!key_make(s->index, s->tag));
+	slot_retag(s);
 	return s;
 }
 
@@ -330,7 +335,9 @@ static int rereg_check(const struct dev_mr *mr, int flags, const struct dev_pd *
 	return range_check((uintptr_t)addr, len, (uintptr_t)addr, access);
 }
 
-/* The old region stays as it was when the input is refused; else the key stays. */
+/* The old region stays as it was when the input is refused. Else it is, as the
+ * InfiniBand specification has it, a deregistration followed by a registration: the
+ * old key is dead. */
 int mr_rereg(struct dev_mr *mr, int flags, struct dev_pd *pd, void *addr, size_t len,
 	     unsigned access)
 {
@@ -360,6 +367,8 @@ int mr_rereg(struct dev_mr *mr, int flags, struct dev_pd *pd, void *addr, size_t
 		mr->iova = access & IBV_ACCESS_ZERO_BASED ? 0 : (uintptr_t)addr;
 	}
 	mr->access = access;
+	slot_retag(mr->slot);
+	mr->mr.lkey = mr->mr.rkey = key_make(mr->slot->index, mr->slot->tag);
 	slot_fill(mr->slot, mr);
 	slot_publish(mr->slot);
 	return 0;

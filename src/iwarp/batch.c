@@ -269,7 +269,7 @@ static struct wqe *next_wqe(struct stream *s, const struct cursor *c)
 	w = sq_at(&qp->sq, c->idx);
 	if (!qp_may_receive_locked(qp)) /* ERR: not even what was begun */
 		return NULL;
-	if (c->off || c->imm_sent)
+	if (c->off || c->imm_sent || c->probe_sent)
 		return w;
 	if (!qp_may_send_locked(qp))
 		return NULL;
@@ -372,6 +372,38 @@ static bool iwarp_has(const struct wqe *w)
 	return !has_imm(w) && (!wqe_is_read(w) || w->opcode == IBV_WR_RDMA_READ);
 }
 
+/* Whether any of it may be accessed is found out before the first byte leaves: what
+ * is refused here must not have an effect there. Of a single FPDU batch_add() looks
+ * by itself. */
+static int check_local(const struct stream *s, const struct wqe *w)
+{
+	if (w->is_inline)
+		return 0;
+	if (wqe_is_read(w))
+		return sge_check(s->qp->pd, w->sge, w->num_sge, IBV_ACCESS_LOCAL_WRITE);
+	if (has_imm(w) || w->length > s->fpdu_max)
+		return sge_check(s->qp->pd, w->sge, w->num_sge, MR_LOCAL_READ);
+	return 0;
+}
+
+/* A write of several FPDUs is announced by an empty segment at its end, so that the
+ * responder can refuse the whole before it has placed a part (InfiniBand's first
+ * packet has the length). */
+static bool needs_probe(const struct stream *s, const struct wqe *w)
+{
+	return s->p.extended && w->length > s->fpdu_max &&
+	       (w->opcode == IBV_WR_RDMA_WRITE || w->opcode == IBV_WR_RDMA_WRITE_WITH_IMM);
+}
+
+static int add_probe(struct batch *b, struct stream *s, struct cursor *c,
+		     const struct wqe *w)
+{
+	struct rdmap_hdr h = { .op = RDMAP_WRITE, .stag = w->rkey, .to = w->raddr + w->length };
+
+	c->probe_sent = true;
+	return batch_add(b, s, &h, batch_next(b), c);
+}
+
 /* One FPDU of the WQE at the cursor. */
 static int add_request(struct batch *b, struct stream *s, struct cursor *c,
 		       struct wqe *w)
@@ -384,8 +416,15 @@ static int add_request(struct batch *b, struct stream *s, struct cursor *c,
 
 	if (!s->p.extended && !iwarp_has(w))
 		return -EOPNOTSUPP;
+	if (!c->off && !c->imm_sent && !c->probe_sent) {
+		ret = check_local(s, w);
+		if (ret)
+			return ret;
+	}
 	if (has_imm(w) && !c->imm_sent)
 		return add_imm(b, s, c, w);
+	if (needs_probe(s, w) && !c->probe_sent)
+		return add_probe(b, s, c, w);
 	f = batch_next(b);
 	if (wqe_is_read(w)) {
 		read_header(&h, w, c->idx);
@@ -407,7 +446,7 @@ static int add_request(struct batch *b, struct stream *s, struct cursor *c,
 	if (h.last) {
 		c->idx++;
 		c->off = 0;
-		c->imm_sent = false;
+		c->imm_sent = c->probe_sent = false;
 	}
 	ret = batch_add(b, s, &h, f, c);
 	if (ret)
@@ -421,6 +460,7 @@ static void cursor_load(struct stream *s, struct cursor *c)
 		.idx = s->qp ? s->qp->sq.next : 0,
 		.off = s->tx.off,
 		.imm_sent = s->tx.imm_sent,
+		.probe_sent = s->tx.probe_sent,
 		.rd_out = s->tx.rd_out,
 		.msn0 = s->tx.msn0,
 		.msn1 = s->tx.msn1,
@@ -453,10 +493,12 @@ static void cursor_store(struct stream *s, const struct cursor *c)
 		s->tx.requests |= sq->next != c->idx;
 		sq->next = c->idx;
 		if (c->idx != sq->tail) /* the device asks whether it was begun */
-			sq_at(sq, c->idx)->sent = c->off + c->imm_sent;
+			sq_at(sq, c->idx)->sent =
+				c->off || c->imm_sent || c->probe_sent;
 	}
 	s->tx.off = c->off;
 	s->tx.imm_sent = c->imm_sent;
+	s->tx.probe_sent = c->probe_sent;
 	s->tx.rd_out = c->rd_out;
 	s->tx.msn0 = c->msn0;
 	s->tx.msn1 = c->msn1;

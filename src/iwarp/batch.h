@@ -21,7 +21,7 @@ enum {
 
 struct cursor {
 	uint32_t idx, off;
-	bool imm_sent;
+	bool imm_sent, probe_sent;
 	uint32_t rd_out;
 	uint32_t msn0, msn1, msn3;
 	bool sig_since_req, resp_turn, resync, nak, ack, go_on;

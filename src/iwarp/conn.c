@@ -549,7 +549,7 @@ void stream_stop(struct stream *s)
 	tx_own_part(s);
 	s->tx.hold = HOLD_NONE;
 	s->tx.off = 0;
-	s->tx.imm_sent = s->tx.resync = false;
+	s->tx.imm_sent = s->tx.probe_sent = s->tx.resync = false;
 	s->rx.place = PLACE_SCRATCH;
 	stream_end(s);
 }

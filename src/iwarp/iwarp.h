@@ -93,6 +93,7 @@ struct iw_tx {
 	/* requester; indices are SQ indices of the QP, sq.next is being sent */
 	uint32_t off;		/* bytes of the WQE at sq.next already sent */
 	bool imm_sent;		/* its immediate prefix went out */
+	bool probe_sent;	/* the responder was told where its write ends */
 	uint32_t acked;		/* WQEs before it are acknowledged */
 	uint32_t rd_scan;	/* no unanswered read before this index */
 	uint32_t timer_acked;	/* `acked` when the retry timer was last looked at */
@@ -126,6 +127,7 @@ struct iw_rx {
 	unsigned term;		/* plain: enum term_code that says more than the NAK's */
 
 	/* requests of the peer */
+	unsigned rights;	/* qp_access_flags when the request came */
 	bool drop;		/* NAK sent: discard requests until RESYNC */
 	bool rnr_sent;		/* RECV_POSTED is wanted when a receive comes */
 	bool not_ready_sent;	/* likewise when a QP claims the stream */
@@ -341,6 +343,9 @@ int sge_map(struct dev_pd *pd, const struct ibv_sge *sge, unsigned n, uint32_t o
 	    uint32_t len, unsigned access, struct iovec *iov, struct mr_slot **refs,
 	    unsigned max);
 void sge_unmap(struct mr_slot **refs, int n);
+/* Is all of the list accessible now? Key and address of an empty entry mean
+ * nothing. 0 or -errno of mr_get(). */
+int sge_check(struct dev_pd *pd, const struct ibv_sge *sge, unsigned n, unsigned access);
 /* Copies into memory that a peer's CPU or an application may be watching: the
  * last aligned word is stored last, in one piece (DESIGN, write order). */
 void place_bytes(void *dst, const void *src, size_t len);

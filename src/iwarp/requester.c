@@ -33,7 +33,7 @@ void req_begin(struct stream *s)
 	struct iw_tx *tx = &s->tx;
 
 	tx->off = 0;
-	tx->imm_sent = false;
+	tx->imm_sent = tx->probe_sent = false;
 	tx->acked = tx->rd_scan = s->qp->sq.next;
 	tx->rd_out = 0;
 	tx->sig_since_req = false;
@@ -184,7 +184,7 @@ static void rewind_to(struct stream *s, uint32_t idx)
 	lock_put(&qp->lock);
 	/* A begun FPDU of a discarded request is still finished, from memory. */
 	s->tx.off = 0;
-	s->tx.imm_sent = false;
+	s->tx.imm_sent = s->tx.probe_sent = false;
 	s->tx.resync = true;
 }
 

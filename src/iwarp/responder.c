@@ -144,11 +144,27 @@ static bool accepting(struct stream *s)
 	lock_get(&qp->lock);
 	may = qp_may_receive_locked(qp);
 	state = qp->qp.state;
+	s->rx.rights = qp->attr.qp_access_flags;
 	lock_put(&qp->lock);
 	if (may)
 		return true;
 	s->rx.not_ready_sent = state == IBV_QPS_INIT;
 	resp_nak(s, state == IBV_QPS_INIT ? NAK_NOT_READY : NAK_NO_QP);
+	return false;
+}
+
+/* The QP serves the operation. If not, it is an invalid request, whatever its key. */
+static bool served(struct stream *s, unsigned access)
+{
+	char why[100];
+
+	lock_assert_held(&s->lock);
+	if (s->rx.rights & access)
+		return true;
+	snprintf(why, sizeof(why), "%s by QP %06x: the QP does not allow it",
+		 rdmap_op_str(s->rx.h.op), s->qp->attr.dest_qp_num);
+	s->rx.term = term_of_access(-EACCES, s->rx.h.op == RDMAP_WRITE);
+	resp_fail(s, NAK_INV_REQ, IBV_WC_SUCCESS, IBV_EVENT_QP_REQ_ERR, why);
 	return false;
 }
 
@@ -159,28 +175,21 @@ static bool allowed(struct stream *s, unsigned access, uint32_t key, uint64_t ad
 	struct mr_slot *ref;
 	char why[160];
 	void *ptr;
-	int ret = -EACCES;
+	int ret;
 
 	lock_assert_held(&s->lock);
-	/* RFC 5040 section 5: of an empty message the STag is not looked at. Between
-	 * our peers it is, as DESIGN wants it. */
-	if (!s->p.extended && !len)
+	ret = mr_get(qp->pd, key, addr, len, access, &ref, &ptr);
+	if (!ret) {
+		mr_put(ref);
 		return true;
-	if (qp->attr.qp_access_flags & access) {
-		ret = mr_get(qp->pd, key, addr, len, access, &ref, &ptr);
-		if (!ret) {
-			mr_put(ref);
-			return true;
-		}
 	}
 	snprintf(why, sizeof(why), "%s by QP %06x: key %08x, %u bytes at %#llx: %s",
 		 rdmap_op_str(s->rx.h.op), qp->attr.dest_qp_num, key, len,
 		 (unsigned long long)addr,
-		 !(qp->attr.qp_access_flags & access) ? "the QP does not allow it" :
-		 ret == -ENOENT			      ? "no such key" :
-		 ret == -EPERM			      ? "other protection domain" :
-		 ret == -ERANGE			      ? "out of bounds" :
-							"the region does not allow it");
+		 ret == -ENOENT ? "no such key" :
+		 ret == -EPERM	? "other protection domain" :
+		 ret == -ERANGE ? "out of bounds" :
+				  "the region does not allow it");
 	s->rx.term = term_of_access(ret, s->rx.h.op == RDMAP_WRITE);
 	resp_fail(s, NAK_REM_ACCESS, IBV_WC_SUCCESS, IBV_EVENT_QP_ACCESS_ERR, why);
 	return false;
@@ -206,6 +215,23 @@ static bool in_sequence(struct stream *s, uint32_t msn, uint32_t mo)
 		return true;
 	s->rx.term = s->rx.h.msn != msn ? TERM_DDP_MSN : TERM_DDP_MO;
 	return false;
+}
+
+/* An empty segment that is not the last one tells where a larger write ends: if its
+ * end and, with the next segment, its beginning lie in the region, all of it does. An
+ * empty write as a whole has a key that is not looked at, as in begin_read(). */
+static void begin_write(struct stream *s)
+{
+	struct iw_rx *rx = &s->rx;
+	bool empty = !rx->h.payload && (rx->h.last || !s->p.extended);
+
+	lock_assert_held(&s->lock);
+	if (empty && !s->p.extended) /* may come before anything is allowed (RFC 6581) */
+		rx->place = PLACE_WRITE;
+	else if (served(s, IBV_ACCESS_REMOTE_WRITE) &&
+		 (empty || allowed(s, IBV_ACCESS_REMOTE_WRITE, rx->h.stag, rx->h.to,
+				   rx->h.payload)))
+		rx->place = PLACE_WRITE;
 }
 
 static int begin_send(struct stream *s)
@@ -278,8 +304,18 @@ static int begin_read(struct stream *s)
 
 	if (!in_sequence(s, s->rx.msn1, h->mo))
 		return -EPROTO;
-	if (!allowed(s, IBV_ACCESS_REMOTE_READ, h->read.src_stag, h->read.src_to,
-		     h->read.size))
+	/* A plain peer's first message may be an empty read (RFC 6581). */
+	if ((s->p.extended || h->read.size) && !served(s, IBV_ACCESS_REMOTE_READ))
+		return 0;
+	if (h->read.size > DEV_MAX_MSG) {
+		resp_fail(s, NAK_INV_REQ, IBV_WC_SUCCESS, IBV_EVENT_QP_REQ_ERR,
+			  "read of more than 2^31 bytes");
+		return 0;
+	}
+	/* InfiniBand C9-88, RFC 5040 section 5: of an empty request the key is not
+	 * looked at. */
+	if (h->read.size && !allowed(s, IBV_ACCESS_REMOTE_READ, h->read.src_stag,
+				     h->read.src_to, h->read.size))
 		return 0;
 	r = response_new(s);
 	if (!r)
@@ -316,6 +352,8 @@ static int begin_atomic(struct stream *s)
 	if (h->msn != s->rx.msn1 ||
 	    (h->atomic.opcode != RDMAP_FETCH_ADD && h->atomic.opcode != RDMAP_CMP_SWAP))
 		return -EPROTO;
+	if (!served(s, IBV_ACCESS_REMOTE_ATOMIC))
+		return 0;
 	if (h->atomic.to & 7) {
 		resp_fail(s, NAK_INV_REQ, IBV_WC_SUCCESS, IBV_EVENT_QP_REQ_ERR,
 			  "atomic on an address that is not a multiple of 8");
@@ -355,8 +393,7 @@ int resp_begin(struct stream *s)
 	}
 	switch (rx->h.op) {
 	case RDMAP_WRITE:
-		if (allowed(s, IBV_ACCESS_REMOTE_WRITE, rx->h.stag, rx->h.to, rx->h.payload))
-			rx->place = PLACE_WRITE;
+		begin_write(s);
 		return 0;
 	case RDMAP_READ_REQ:
 		return begin_read(s);

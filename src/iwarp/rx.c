@@ -62,8 +62,10 @@ static int rx_map(struct stream *s, uint32_t n, struct iovec *iov, struct mr_slo
 		iov[0].iov_len = n;
 		return ret ? ret : 1;
 	case PLACE_RECV:
-		return sge_map(qp->pd, qp->cur->sge, qp->cur->num_sge, rx->msg_off + rx->off,
-			       n, IBV_ACCESS_LOCAL_WRITE, iov, refs, DEV_MAX_SGE);
+		/* The memory of an SRQ's receives is its PD's, not the QP's. */
+		return sge_map(qp->srq ? qp->srq->pd : qp->pd, qp->cur->sge,
+			       qp->cur->num_sge, rx->msg_off + rx->off, n,
+			       IBV_ACCESS_LOCAL_WRITE, iov, refs, DEV_MAX_SGE);
 	case PLACE_READ:
 		w = req_oldest_read(s, &idx);
 		return sge_map(qp->pd, w->sge, w->num_sge, w->got + rx->off, n,

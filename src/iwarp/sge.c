@@ -41,6 +41,24 @@ int sge_map(struct dev_pd *pd, const struct ibv_sge *sge, unsigned n, uint32_t o
 	return (int)k;
 }
 
+int sge_check(struct dev_pd *pd, const struct ibv_sge *sge, unsigned n, unsigned access)
+{
+	struct mr_slot *ref;
+	void *ptr;
+	int ret;
+
+	for (unsigned i = 0; i < n; i++) {
+		if (!sge[i].length)
+			continue;
+		ret = mr_get(pd, sge[i].lkey, sge[i].addr, sge[i].length, access, &ref,
+			     &ptr);
+		if (ret)
+			return ret;
+		mr_put(ref);
+	}
+	return 0;
+}
+
 void sge_unmap(struct mr_slot **refs, int n)
 {
 	while (n-- > 0)
