@@ -4,8 +4,8 @@ BUILD ?= build
 prefix ?= /usr/local
 DESTDIR ?=
 # Suites of `make test`: of the normal build and of the sanitizer builds.
-SUITES ?= unit abi fuzz conformance system wire programs vm
-SAN_SUITES ?= unit abi fuzz conformance system
+SUITES ?= unit abi fuzz conformance strict system wire programs vm
+SAN_SUITES ?= unit abi fuzz conformance strict system
 FUZZ_SECONDS ?= 60
 
 export MESON_TESTTHREADS ?= 2
