@@ -68,6 +68,12 @@ bench: all
 	scripts/deps bench
 	BUILD=$(abspath $(BUILD)) bench/run.sh
 
+# In a virtual machine: the user-space device beside the kernel's rxe and siw. MODE=quick: in a minute.
+bench-vm: all
+	scripts/deps bench vm
+	scripts/deps siw || echo "siw will be left out"
+	BUILD=$(abspath $(BUILD)) bench/vm.sh $(MODE) || [ $$? = 77 ]
+
 check: all
 	scripts/check $(BUILD)
 
@@ -81,5 +87,5 @@ clean:
 
 # The suites share ports and processors.
 .NOTPARALLEL:
-.PHONY: all bench check clean demo deps fuzz install test test-asan test-asan-run test-vm \
+.PHONY: all bench bench-vm check clean demo deps fuzz install test test-asan test-asan-run test-vm \
 	test-normal test-tsan test-tsan-run

@@ -31,7 +31,8 @@ struct opts {
 	const char *ns[2];	/* network namespace of server, client, or NULL */
 	const char *out;	/* folder for the CSV files, or NULL */
 	const char *meta[MAX_META]; /* "key=value", copied to the files' heads */
-	const char *kind;	/* only this kind ("send", "rc16", ...), or NULL */
+	const char *kinds;	/* only these ("send,tcp", "rc16", ...), or NULL */
+	const char *device;	/* what the device's name must begin with, or NULL */
 	uint32_t size;		/* only streams of this size, or 0 */
 	int cpu[2];		/* -1: not pinned */
 	unsigned nmeta;
@@ -68,6 +69,8 @@ void side_emit(const struct side *s, const char *metric, const char *kind,
 	       uint32_t size, uint32_t round, double value);
 /* Not left out by -k. */
 bool kind_wanted(const struct side *s, const char *kind);
+/* Ends the process when -D asks for another device. */
+void device_check(const struct side *s, struct ibv_context *verbs);
 double now_s(void);
 long switches(void);		/* voluntary, of all threads of this process */
 socklen_t addr_make(struct sockaddr_storage *ss, const char *addr, uint16_t port);
@@ -136,7 +139,8 @@ void rc_write_ping(struct rc *rc, uint64_t count, uint32_t *rtt);
 void rc_write_pong(struct rc *rc, uint64_t count);
 
 /* Groups: run by both sides; each ends when the client has done. */
-void data_run(struct side *s);
+void latency_run(struct side *s);
+void bandwidth_run(struct side *s);
 void conn_run(struct side *s);
 void mem_tcp_run(struct side *s);
 void mem_rc_run(struct side *s);

@@ -46,6 +46,7 @@ static void make_qp(struct conn *c, struct rdma_cm_id *id)
 
 	if (!c->pd) {
 		c->verbs = id->verbs;
+		device_check(c->s, c->verbs);
 		c->pd = ibv_alloc_pd(c->verbs);
 		c->cq = ibv_create_cq(c->verbs, 2 * IDLE_WRS * IN_FLIGHT, NULL, NULL, 0);
 		if (!c->pd || !c->cq)

@@ -246,8 +246,6 @@ static void pingpongs(struct data *d)
 	unsigned rounds = d->s->o->rounds;
 	uint64_t n[NKINDS];
 
-	if (d->s->o->size && d->s->o->size != PING)
-		return;
 	for (int k = TCP_PP; k <= WRITE_PP; k++)
 		if (kind_wanted(d->s, kind_name[k]))
 			n[k] = calibrate(d, (enum kind)k, PING);
@@ -279,7 +277,8 @@ static void open_tcp(struct data *d)
 	tcp_tune(d->pp, true);
 }
 
-void data_run(struct side *s)
+/* Both groups open the same connections, so that neither is favoured. */
+static void data_run(struct side *s, void (*client)(struct data *d))
 {
 	struct data d = { .s = s };
 	struct order end = { .kind = NKINDS };
@@ -293,8 +292,7 @@ void data_run(struct side *s)
 	if (s->server) {
 		serve(&d);
 	} else {
-		pingpongs(&d);
-		streams(&d);
+		client(&d);
 		ctl_put(s, &end, sizeof(end));
 	}
 	rc_close(&d.spin, s);
@@ -302,4 +300,14 @@ void data_run(struct side *s)
 	close(d.bulk);
 	close(d.pp);
 	free(d.rtt);
+}
+
+void latency_run(struct side *s)
+{
+	data_run(s, pingpongs);
+}
+
+void bandwidth_run(struct side *s)
+{
+	data_run(s, streams);
 }

@@ -12,6 +12,7 @@
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -25,7 +26,8 @@ static const struct group groups[] = {
 	{ "memory-tcp", mem_tcp_run, 3 },
 	{ "memory-rc", mem_rc_run, 3 },
 	{ "connections", conn_run, 1 },
-	{ "data", data_run, 1 },
+	{ "latency", latency_run, 1 },
+	{ "bandwidth", bandwidth_run, 1 },
 };
 
 static void usage(void)
@@ -34,8 +36,8 @@ static void usage(void)
 		"usage: bench [-a address] [-r rounds] [-t slot_ms] [-n connections]\n"
 		"             [-i idle] [-c server_cpu,client_cpu] [-S server_netns]\n"
 		"             [-C client_netns] [-o folder] [-m key=value]... [-w seconds]\n"
-		"             [-k kind] [-s size] [group...]\n"
-		"groups: memory-tcp memory-rc connections data (default: all)\n");
+		"             [-k kind,...] [-s size] [-D device] [group...]\n"
+		"groups: memory-tcp memory-rc connections latency bandwidth (default: all)\n");
 	exit(2);
 }
 
@@ -59,60 +61,89 @@ static pid_t start(const struct group *g, const struct opts *o, bool server,
 	exit(0);
 }
 
-/* Reads samples until both writers are gone. False: nothing came for too long. */
-static bool collect(int fd, const struct opts *o, unsigned round, bool fresh)
-{
-	struct sample m;
+/* A side, watched so that the other does not wait for one that has died. */
+struct child {
+	const char *who;
+	pid_t pid;
+	int fd;			/* pidfd; -1: has ended */
+	bool ok;
+};
 
-	for (;;) {
-		struct pollfd p = { .fd = fd, .events = POLLIN };
-
-		if (poll(&p, 1, (int)o->timeout_s * 1000) == 0)
-			return false;
-		if (read(fd, &m, sizeof(m)) != sizeof(m))
-			return true;
-		if (fresh)
-			m.round = round;
-		report_add(&m);
-	}
-}
-
-static bool reap(pid_t pid, const char *group, const char *who, bool hung)
+static void child_end(struct child *c, const char *group)
 {
 	int st;
 
-	if (hung)
-		kill(pid, SIGKILL);
-	if (waitpid(pid, &st, 0) != pid)
+	if (waitpid(c->pid, &st, 0) != c->pid)
 		die("waitpid");
-	if (WIFEXITED(st) && WEXITSTATUS(st) == 0)
-		return true;
-	if (hung)
-		fprintf(stderr, "bench: %s: %s was stuck and has been ended\n", group, who);
-	else if (WIFSIGNALED(st))
-		fprintf(stderr, "bench: %s: %s died of signal %d\n", group, who,
+	close(c->fd);
+	c->fd = -1;
+	c->ok = WIFEXITED(st) && WEXITSTATUS(st) == 0;
+	if (WIFSIGNALED(st))
+		fprintf(stderr, "bench: %s: %s died of signal %d\n", group, c->who,
 			WTERMSIG(st));
-	return false;
+}
+
+static void child_kill(struct child *c, const char *group, const char *why)
+{
+	if (c->fd < 0)
+		return;
+	fprintf(stderr, "bench: %s: %s %s and is ended\n", group, c->who, why);
+	kill(c->pid, SIGKILL);
+	child_end(c, group);
+}
+
+/* Reads samples until both sides have ended and all are read. */
+static void collect(int fd, const struct opts *o, unsigned round, const struct group *g,
+		    struct child side[2])
+{
+	struct pollfd p[3] = { { .fd = fd, .events = POLLIN } };
+	struct sample m;
+
+	for (;;) {
+		for (int i = 0; i < 2; i++)
+			p[i + 1] = (struct pollfd){ .fd = side[i].fd, .events = POLLIN };
+		if (poll(p, 3, (int)o->timeout_s * 1000) == 0) {
+			child_kill(&side[0], g->name, "is stuck");
+			child_kill(&side[1], g->name, "is stuck");
+		}
+		if (p[0].revents) {
+			if (read(fd, &m, sizeof(m)) != sizeof(m))
+				break;
+			if (g->repeat > 1)
+				m.round = round;
+			report_add(&m);
+		}
+		for (int i = 0; i < 2; i++) {
+			if (p[i + 1].revents)
+				child_end(&side[i], g->name);
+			if (side[i].fd < 0 && !side[i].ok)
+				child_kill(&side[1 - i], g->name, "waits for one that died");
+		}
+	}
+	for (int i = 0; i < 2; i++)
+		if (side[i].fd >= 0)
+			child_end(&side[i], g->name);
 }
 
 static bool run_pair(const struct group *g, const struct opts *o, unsigned round)
 {
+	struct child side[2] = { { .who = "server" }, { .who = "client" } };
 	int ctl[2], out[2];
-	pid_t server, client;
-	bool in_time, ok;
 
 	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ctl) || pipe(out))
 		die("socketpair");
-	server = start(g, o, true, ctl, out);
-	client = start(g, o, false, ctl, out);
+	for (int i = 0; i < 2; i++) {
+		side[i].pid = start(g, o, i == 0, ctl, out);
+		side[i].fd = (int)syscall(SYS_pidfd_open, side[i].pid, 0);
+		if (side[i].fd < 0)
+			die("pidfd_open");
+	}
 	close(ctl[0]);
 	close(ctl[1]);
 	close(out[1]);
-	in_time = collect(out[0], o, round, g->repeat > 1);
-	ok = reap(client, g->name, "client", !in_time);
-	ok &= reap(server, g->name, "server", !in_time);
+	collect(out[0], o, round, g, side);
 	close(out[0]);
-	return ok;
+	return side[0].ok && side[1].ok;
 }
 
 struct cpu_time {
@@ -176,14 +207,15 @@ static void parse(struct opts *o, int argc, char **argv)
 {
 	int c;
 
-	while ((c = getopt(argc, argv, "a:r:t:n:i:c:k:s:S:C:o:m:w:")) != -1) {
+	while ((c = getopt(argc, argv, "a:r:t:n:i:c:k:s:S:C:D:o:m:w:")) != -1) {
 		switch (c) {
 		case 'a': o->addr = optarg; break;
 		case 'r': o->rounds = (unsigned)atoi(optarg); break;
 		case 't': o->slot_ms = (unsigned)atoi(optarg); break;
 		case 'n': o->conns = (unsigned)atoi(optarg); break;
 		case 'i': o->idle = (unsigned)atoi(optarg); break;
-		case 'k': o->kind = optarg; break;
+		case 'k': o->kinds = optarg; break;
+		case 'D': o->device = optarg; break;
 		case 's': o->size = (uint32_t)atoi(optarg); break;
 		case 'S': o->ns[0] = optarg; break;
 		case 'C': o->ns[1] = optarg; break;

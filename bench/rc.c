@@ -20,7 +20,7 @@ static void make_memory(struct rc *rc)
 		die("ibv_reg_mr");
 }
 
-static void make_qp(struct rc *rc)
+static void make_qp(struct rc *rc, const struct side *s)
 {
 	struct ibv_qp_init_attr attr = {
 		.cap = { .max_send_wr = SQ_DEPTH, .max_recv_wr = RQ_DEPTH,
@@ -29,6 +29,7 @@ static void make_qp(struct rc *rc)
 		.qp_type = IBV_QPT_RC,
 	};
 
+	device_check(s, rc->id->verbs);
 	rc->pd = ibv_alloc_pd(rc->id->verbs);
 	if (!rc->pd)
 		die("ibv_alloc_pd");
@@ -52,7 +53,7 @@ static void open_passive(struct rc *rc, const struct side *s)
 	rc->listener = cm_listen(rc->ch, s->o->addr, &port);
 	ctl_put(s, &port, sizeof(port));
 	rc->id = cm_expect(rc->ch, RDMA_CM_EVENT_CONNECT_REQUEST);
-	make_qp(rc);
+	make_qp(rc, s);
 	cm_param(&p, false);
 	if (rdma_accept(rc->id, &p))
 		die("rdma_accept");
@@ -70,7 +71,7 @@ static void open_active(struct rc *rc, const struct side *s)
 	if (rdma_resolve_route(rc->id, 2000))
 		die("rdma_resolve_route");
 	cm_expect(rc->ch, RDMA_CM_EVENT_ROUTE_RESOLVED);
-	make_qp(rc);
+	make_qp(rc, s);
 	cm_param(&p, true);
 	if (rdma_connect(rc->id, &p))
 		die("rdma_connect");

@@ -94,7 +94,30 @@ void side_emit(const struct side *s, const char *metric, const char *kind,
 
 bool kind_wanted(const struct side *s, const char *kind)
 {
-	return !s->o->kind || !strcmp(s->o->kind, kind);
+	size_t n = strlen(kind);
+	const char *p = s->o->kinds;
+
+	if (!p)
+		return true;
+	for (;; p++) {
+		size_t len = strcspn(p, ",");
+
+		if (len == n && !strncmp(p, kind, n))
+			return true;
+		p += len;
+		if (!*p)
+			return false;
+	}
+}
+
+void device_check(const struct side *s, struct ibv_context *verbs)
+{
+	const char *name = ibv_get_device_name(verbs->device);
+
+	if (s->o->device && strncmp(name, s->o->device, strlen(s->o->device))) {
+		errno = ENODEV;
+		die(name);
+	}
 }
 
 double now_s(void)
