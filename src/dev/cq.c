@@ -76,6 +76,7 @@ int cq_create(struct dev_ctx *ctx, int cqe, void *context, struct dev_channel *c
 	pthread_mutex_init(&cq->cq.mutex, NULL);
 	pthread_cond_init(&cq->cq.cond, NULL);
 	pthread_mutex_init(&cq->ex_lock, NULL);
+	moderate_init(cq);
 	lock_init(&cq->lock);
 	list_init(&cq->ev_link);
 	if (ch)
@@ -95,10 +96,13 @@ int cq_destroy(struct dev_cq *cq)
 				  "ibv_destroy_cq: %d queues still complete on CQ %u",
 				  refs, cq->cq.handle);
 	poll_cq_fini(cq);
+	moderate_fini(cq);
 	channel_drain(cq);
 	async_drain_cq(cq);
 	if (cq->cq.channel)
 		channel_ref(cq->cq.channel, -1);
+	if (cq->parent)
+		atomic_fetch_sub(&cq->parent->refs, 1);
 	ctx_put(to_ctx(cq->cq.context));
 	atomic_fetch_sub(&count, 1);
 	pthread_mutex_destroy(&cq->cq.mutex);
@@ -148,43 +152,14 @@ int cq_resize(struct dev_cq *cq, int cqe)
 
 static void fire_if_armed_locked(struct dev_cq *cq, bool solicited)
 {
-	if (cq->armed == CQ_ARMED_ANY || (cq->armed == CQ_ARMED_SOLICITED && solicited)) {
-		cq->armed = CQ_IDLE;
-		channel_fire(cq);
-	}
+	lock_assert_held(&cq->lock);
+	if (cq->armed == CQ_IDLE || (cq->armed == CQ_ARMED_SOLICITED && !solicited))
+		return;
+	if (cq->mod.count > 1 && moderate_holds_locked(cq))
+		return;
+	cq->armed = CQ_IDLE;
+	channel_fire(cq);
 }
-
-int cq_push(struct dev_cq *cq, const struct cqe *e, bool solicited)
-{
-	uint32_t tail;
-	bool first = false, full;
-
-	lock_get(&cq->lock);
-	tail = atomic_load_explicit(&cq->tail, memory_order_relaxed);
-	full = cq->overrun || tail - cq->head >= cq->limit;
-	if (full) {
-		first = !cq->overrun;
-		cq->overrun = true;
-	} else {
-		cq->ring[tail & cq->mask] = *e;
-		/* Pairs with the acquire in cq_looks_empty(). */
-		atomic_store_explicit(&cq->tail, tail + 1, memory_order_release);
-		fire_if_armed_locked(cq, solicited || e->wc.status != IBV_WC_SUCCESS);
-	}
-	lock_put(&cq->lock);
-	if (!full)
-		return 0;
-	if (first) {
-		log_info("CQ %u overruns: %u completions wait to be polled",
-			 cq->cq.handle, cq->limit);
-		async_cq(cq, IBV_EVENT_CQ_ERR);
-	}
-	if (e->qp && e->qp->qp.state != IBV_QPS_ERR)
-		async_qp(e->qp, IBV_EVENT_QP_FATAL);
-	return -EOVERFLOW;
-}
-
-/* ---- emptying -------------------------------------------------------------- */
 
 /* The QP and the SRQ are alive: both take their completions out of the CQ, under
  * its lock, before they go. */
@@ -207,7 +182,62 @@ static void give_back_locked(const struct cqe *e)
 	}
 }
 
-static int take(struct dev_cq *cq, int n, struct ibv_wc *wc)
+/* IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN: the oldest completion is lost, its work
+ * request counts as polled. */
+static void lose_oldest_locked(struct dev_cq *cq)
+{
+	give_back_locked(&cq->ring[cq->head++ & cq->mask]);
+	atomic_store_explicit(&cq->head_seen, cq->head, memory_order_relaxed);
+}
+
+static void store_locked(struct dev_cq *cq, const struct cqe *e)
+{
+	uint32_t tail = atomic_load_explicit(&cq->tail, memory_order_relaxed);
+	struct cqe *to = &cq->ring[tail & cq->mask];
+
+	*to = *e;
+	if (cq->stamped)
+		to->stamp = cq_clock();
+	/* Pairs with the acquire in cq_looks_empty(). */
+	atomic_store_explicit(&cq->tail, tail + 1, memory_order_release);
+}
+
+int cq_push(struct dev_cq *cq, const struct cqe *e, bool solicited)
+{
+	uint32_t tail;
+	bool first = false, full;
+
+	lock_get(&cq->lock);
+	tail = atomic_load_explicit(&cq->tail, memory_order_relaxed);
+	full = cq->overrun || tail - cq->head >= cq->limit;
+	if (full && cq->ignore_overrun) {
+		lose_oldest_locked(cq);
+		full = false;
+	}
+	if (full) {
+		first = !cq->overrun;
+		cq->overrun = true;
+	} else {
+		store_locked(cq, e);
+		fire_if_armed_locked(cq, solicited || e->wc.status != IBV_WC_SUCCESS);
+	}
+	lock_put(&cq->lock);
+	if (!full)
+		return 0;
+	if (first) {
+		log_info("CQ %u overruns: %u completions wait to be polled",
+			 cq->cq.handle, cq->limit);
+		async_cq(cq, IBV_EVENT_CQ_ERR);
+	}
+	if (e->qp && e->qp->qp.state != IBV_QPS_ERR)
+		async_qp(e->qp, IBV_EVENT_QP_FATAL);
+	return -EOVERFLOW;
+}
+
+/* ---- emptying -------------------------------------------------------------- */
+
+/* stamp: of the last one, or NULL. */
+static int take(struct dev_cq *cq, int n, struct ibv_wc *wc, uint64_t *stamp)
 {
 	uint32_t tail;
 	int got = 0;
@@ -220,6 +250,8 @@ static int take(struct dev_cq *cq, int n, struct ibv_wc *wc)
 		const struct cqe *e = &cq->ring[cq->head & cq->mask];
 
 		wc[got++] = e->wc;
+		if (stamp)
+			*stamp = e->stamp;
 		give_back_locked(e);
 		cq->head++;
 	}
@@ -234,11 +266,21 @@ int cq_poll(struct dev_cq *cq, int n, struct ibv_wc *wc)
 
 	if (n <= 0)
 		return 0;
-	got = take(cq, n, wc);
+	got = take(cq, n, wc, NULL);
 	if (got)
 		return got;
 	poll_run(cq);
-	return take(cq, n, wc);
+	return take(cq, n, wc, NULL);
+}
+
+bool cq_next(struct dev_cq *cq, bool progress, struct ibv_wc *wc, uint64_t *stamp)
+{
+	if (take(cq, 1, wc, stamp))
+		return true;
+	if (!progress)
+		return false;
+	poll_run(cq);
+	return take(cq, 1, wc, stamp);
 }
 
 void cq_forget_qp(struct dev_cq *cq, struct dev_qp *qp)

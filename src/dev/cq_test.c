@@ -235,7 +235,7 @@ static void extended_poll(void)
 	struct rig r;
 
 	REQUIRE(rig_up(&r, (struct rig_opt){ 0 }));
-	a.wc_flags |= IBV_WC_EX_WITH_COMPLETION_TIMESTAMP;
+	a.wc_flags |= IBV_WC_EX_WITH_FLOW_TAG;
 	CHECK(!ibv_create_cq_ex(r.ctx, &a) && errno == EOPNOTSUPP);
 	a.wc_flags = IBV_WC_STANDARD_FLAGS;
 	ex = ibv_create_cq_ex(r.ctx, &a);
@@ -256,6 +256,157 @@ static void extended_poll(void)
 	rig_down(&r);
 }
 
+static void ignored_overrun(void)
+{
+	struct ibv_cq_init_attr_ex a = { .cqe = 3,
+					 .wc_flags = IBV_WC_STANDARD_FLAGS,
+					 .comp_mask = IBV_CQ_INIT_ATTR_MASK_FLAGS,
+					 .flags = IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN };
+	struct ibv_cq_ex *ex;
+	struct ibv_cq *cq;
+	struct rig r;
+
+	REQUIRE(rig_up(&r, (struct rig_opt){ 0 }));
+	ex = ibv_create_cq_ex(r.ctx, &a);
+	REQUIRE(ex);
+	cq = ibv_cq_ex_to_cq(ex);
+	for (uint64_t i = 0; i < 8; i++)
+		CHECK_EQ(push(&r, cq, i, false, IBV_WC_SUCCESS), 0);
+	for (int64_t i = 5; i < 8; i++)
+		CHECK_EQ(poll_one(cq), i);
+	CHECK_EQ(poll_one(cq), -1);
+	CHECK_EQ(rig_event(&r), -1);
+	CHECK_EQ(ibv_destroy_cq(cq), 0);
+	rig_down(&r);
+}
+
+/* The work request of a completion that was lost counts as polled. */
+static void lost_completions_free_their_slots(void)
+{
+	struct ibv_cq_init_attr_ex a = { .cqe = 2,
+					 .comp_mask = IBV_CQ_INIT_ATTR_MASK_FLAGS,
+					 .flags = IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN };
+	struct dev_qp *qp;
+	struct ibv_cq *cq;
+	struct rig r;
+
+	REQUIRE(rig_up(&r, (struct rig_opt){ 0 }));
+	cq = ibv_cq_ex_to_cq(ibv_create_cq_ex(r.ctx, &a));
+	qp = to_qp(r.qp);
+	for (uint32_t i = 0; i < 4; i++) {
+		struct cqe e = { .qp = qp, .frees = CQE_FREES_SQ, .sq_upto = i + 1 };
+
+		lock_get(&qp->lock);
+		CHECK_EQ(cq_push(to_cq(cq), &e, false), 0);
+		lock_put(&qp->lock);
+	}
+	CHECK_EQ(atomic_load(&qp->sq.free), 2);
+	atomic_store(&qp->sq.free, 0);
+	CHECK_EQ(ibv_destroy_cq(cq), 0);
+	rig_down(&r);
+}
+
+static int moderate(struct ibv_cq *cq, uint16_t count, uint16_t period)
+{
+	struct ibv_modify_cq_attr a = { .attr_mask = IBV_CQ_ATTR_MODERATE,
+					.moderate = { count, period } };
+
+	return ibv_modify_cq(cq, &a);
+}
+
+static void moderation_by_count(void)
+{
+	struct rig r;
+
+	REQUIRE(rig_up(&r, (struct rig_opt){ .cqe = 64 }));
+	CHECK_EQ(moderate(r.scq, 4, UINT16_MAX), 0);
+	for (int round = 0; round < 3; round++) {
+		ibv_req_notify_cq(r.scq, 0);
+		for (int i = 0; i < 3; i++)
+			ok_push(&r, 0);
+		CHECK_EQ(take_event(&r, r.scq), 0);
+		ok_push(&r, 0);
+		CHECK_EQ(take_event(&r, r.scq), 1);
+		for (int i = 0; i < 5; i++) /* not armed: not counted */
+			ok_push(&r, 0);
+	}
+	/* Switching it off lets go what was held back. */
+	ibv_req_notify_cq(r.scq, 0);
+	ok_push(&r, 0);
+	CHECK_EQ(take_event(&r, r.scq), 0);
+	CHECK_EQ(moderate(r.scq, 0, 0), 0);
+	CHECK_EQ(take_event(&r, r.scq), 1);
+	ibv_req_notify_cq(r.scq, 0);
+	ok_push(&r, 0);
+	CHECK_EQ(take_event(&r, r.scq), 1);
+	/* Without a period the count alone would wait for ever. */
+	CHECK_EQ(moderate(r.scq, 4, 0), 0);
+	ibv_req_notify_cq(r.scq, 0);
+	ok_push(&r, 0);
+	CHECK_EQ(take_event(&r, r.scq), 1);
+	rig_down(&r);
+}
+
+static void moderation_by_time(void)
+{
+	struct ibv_modify_cq_attr bad = { .attr_mask = IBV_CQ_ATTR_RESERVED };
+	uint64_t begin;
+	struct rig r;
+
+	REQUIRE(rig_up(&r, (struct rig_opt){ .cqe = 64 }));
+	CHECK_EQ(ibv_modify_cq(r.scq, &bad), EOPNOTSUPP);
+	CHECK_EQ(moderate(r.scq, 1000, 20000), 0);
+	for (int i = 0; i < 3; i++) {
+		ibv_req_notify_cq(r.scq, 0);
+		begin = loop_now();
+		ok_push(&r, 1);
+		ok_push(&r, 2);
+		CHECK_EQ(take_event(&r, r.scq), 0);
+		CHECK(T_WAIT(readable(r.ch->fd), 5000));
+		CHECK(loop_now() - begin >= 20 * MSEC);
+		CHECK_EQ(take_event(&r, r.scq), 1);
+	}
+	/* Destroyed with the timer running. */
+	CHECK_EQ(moderate(r.scq, 1000, UINT16_MAX), 0);
+	ibv_req_notify_cq(r.scq, 0);
+	ok_push(&r, 1);
+	rig_down(&r);
+}
+
+static void parent_domains(void)
+{
+	struct ibv_parent_domain_init_attr pa = { 0 };
+	struct ibv_td_init_attr ta = { 0 };
+	struct ibv_cq_init_attr_ex a = { .cqe = 4, .comp_mask = IBV_CQ_INIT_ATTR_MASK_PD };
+	struct ibv_td *td;
+	struct ibv_pd *parent;
+	struct ibv_cq_ex *ex;
+	struct rig r;
+
+	REQUIRE(rig_up(&r, (struct rig_opt){ 0 }));
+	td = ibv_alloc_td(r.ctx, &ta);
+	REQUIRE(td);
+	pa.td = td;
+	CHECK(!ibv_alloc_parent_domain(r.ctx, &pa) && errno == EINVAL); /* no PD */
+	pa.pd = r.pd;
+	pa.comp_mask = IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS;
+	CHECK(!ibv_alloc_parent_domain(r.ctx, &pa) && errno == EOPNOTSUPP);
+	pa.comp_mask = 0;
+	parent = ibv_alloc_parent_domain(r.ctx, &pa);
+	REQUIRE(parent);
+	a.parent_domain = r.pd;
+	CHECK(!ibv_create_cq_ex(r.ctx, &a) && errno == EINVAL); /* a plain PD */
+	a.parent_domain = parent;
+	ex = ibv_create_cq_ex(r.ctx, &a);
+	REQUIRE(ex);
+	CHECK_EQ(ibv_dealloc_td(td), EBUSY);
+	CHECK_EQ(ibv_dealloc_pd(parent), EBUSY);
+	CHECK_EQ(ibv_destroy_cq(ibv_cq_ex_to_cq(ex)), 0);
+	CHECK_EQ(ibv_dealloc_pd(parent), 0);
+	CHECK_EQ(ibv_dealloc_td(td), 0);
+	rig_down(&r);
+}
+
 int main(int argc, char **argv)
 {
 	t_init(argc, argv);
@@ -267,5 +418,10 @@ int main(int argc, char **argv)
 	T_RUN(creation);
 	T_RUN(destroy_waits_for_acks_and_drops_the_rest);
 	T_RUN(extended_poll);
+	T_RUN(ignored_overrun);
+	T_RUN(lost_completions_free_their_slots);
+	T_RUN(moderation_by_count);
+	T_RUN(moderation_by_time);
+	T_RUN(parent_domains);
 	return t_done();
 }

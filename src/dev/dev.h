@@ -15,6 +15,7 @@
 #include "base/evq.h"
 #include "base/list.h"
 #include "base/lock.h"
+#include "base/loop.h"
 
 #include <infiniband/verbs.h>
 #include <stdatomic.h>
@@ -57,14 +58,31 @@ static inline struct dev_ctx *to_ctx(struct ibv_context *c)
 
 /* ---- protection domain ------------------------------------------------- */
 
+/* A thread domain promises that one thread at a time uses what is made under it.
+ * Nothing is gained from that here: the progress thread is always another one. */
+struct dev_td {
+	struct ibv_td td;
+	atomic_int refs; /* parent domains: EBUSY while > 0 */
+};
+
+/* Or a parent domain: another name of a PD. Objects count at the name they were
+ * made by; access checks compare pd_root()s. */
 struct dev_pd {
 	struct ibv_pd pd;
-	atomic_int refs; /* MRs, QPs, SRQs, AHs, windows: EBUSY while > 0 */
+	atomic_int refs;   /* MRs, QPs, SRQs, AHs, windows, and parent domains and CQs on
+			    * it: EBUSY while > 0 */
+	struct dev_pd *of; /* parent domain: its PD; else NULL */
+	struct dev_td *td; /* parent domain: its thread domain, or NULL */
 };
 
 static inline struct dev_pd *to_pd(struct ibv_pd *p)
 {
 	return container_of(p, struct dev_pd, pd);
+}
+
+static inline struct dev_pd *pd_root(struct dev_pd *p)
+{
+	return p->of ? p->of : p;
 }
 
 /* ---- memory: mr.c holds the only access check --------------------------- */
@@ -118,9 +136,24 @@ struct cqe {
 	enum cqe_frees frees;
 	uint32_t sq_upto;    /* CQE_FREES_SQ: SQ slots before this index are free */
 	struct dev_srq *srq; /* CQE_FREES_SRQ */
+	uint64_t stamp;	     /* when it was pushed, if the CQ wants to know: ns of
+			      * DEV_CLOCK */
 };
 
+/* Completion timestamps and ibv_query_rt_values_ex; one tick is a nanosecond. */
+#define DEV_CLOCK CLOCK_MONOTONIC_RAW
+
 enum cq_armed { CQ_IDLE, CQ_ARMED_SOLICITED, CQ_ARMED_ANY };
+
+/* ibv_modify_cq; moderate.c. Guarded by the CQ's lock. */
+struct cq_moderation {
+	uint32_t count;	      /* completions that make an event; below 2: no moderation */
+	uint32_t period;      /* us after which fewer make one */
+	uint32_t pending;     /* completions since the CQ was armed */
+	unsigned timers;      /* references of the timer */
+	pthread_cond_t idle;  /* timers became 0 */
+	struct loop_timer timer;
+};
 
 struct dev_cq {
 	union {
@@ -136,6 +169,11 @@ struct dev_cq {
 	_Atomic uint32_t head_seen; /* copy of head for the same test */
 	_Atomic int armed; /* enum cq_armed; written under lock, poll.c looks without */
 	bool overrun; /* CQ_ERR was raised; nothing more is stored */
+	bool stamped;	     /* cqe.stamp is filled in */
+	bool ignore_overrun; /* a completion too many replaces the oldest */
+	bool single;	     /* polled by one thread at a time: ex_lock is not taken */
+	struct cq_moderation mod;
+	struct dev_pd *parent; /* parent domain that it was made on, or NULL */
 	atomic_int refs; /* QPs and SRQs that complete here: EBUSY while > 0 */
 
 	/* completion events; guarded by channel->q.lock */
@@ -149,6 +187,7 @@ struct dev_cq {
 	/* ibv_start_poll ... ibv_end_poll; held from one to the other */
 	pthread_mutex_t ex_lock;
 	struct ibv_wc ex_wc; /* the completion that ibv_wc_read_*() reads */
+	uint64_t ex_stamp;   /* its stamp */
 };
 
 static inline struct dev_cq *to_cq(struct ibv_cq *c)
@@ -263,7 +302,7 @@ struct dev_srq {
 	uint32_t limit;	     /* SRQ_LIMIT_REACHED fires once when fewer remain; 0 = off */
 	struct list waiting; /* QPs whose peer was told RNR: dev_qp.srq_wait */
 	pthread_cond_t unpinned; /* some dev_qp.srq_pins became 0 */
-	struct dev_pd *pd;
+	struct dev_pd *pd;   /* the root; srq.pd is the name it was made by */
 	atomic_int refs;     /* QPs using it */
 	uint32_t ev_got;     /* async events fetched (guarded by ctx->async.lock) */
 };
@@ -294,7 +333,7 @@ struct dev_qp {
 	};
 	struct lock lock; /* guards qp.state, attr, sq, rq, cur, flushed, rnr_told */
 	struct lock modify_lock; /* outermost: one ibv_modify_qp at a time */
-	struct dev_pd *pd;
+	struct dev_pd *pd; /* the root; qp.pd is the name it was made by */
 	struct dev_cq *send_cq, *recv_cq;
 	struct dev_srq *srq; /* or NULL */
 	struct dev_sq sq;

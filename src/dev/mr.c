@@ -267,7 +267,7 @@ static int range_check(uintptr_t addr, size_t len, uint64_t iova, unsigned acces
 static void slot_fill(struct mr_slot *s, const struct dev_mr *mr)
 {
 	s->access = mr->access;
-	s->pd = to_pd(mr->mr.pd);
+	s->pd = pd_root(to_pd(mr->mr.pd));
 	s->iova = mr->iova;
 	s->len = mr->mr.length;
 	s->addr = mr->mr.addr;

@@ -88,6 +88,48 @@ static struct ibv_qp *op_create_qp_ex(struct ibv_context *context,
 	return &qp->qp;
 }
 
+static int op_modify_cq(struct ibv_cq *cq, struct ibv_modify_cq_attr *attr)
+{
+	return fork_dead() ? ENODEV : -cq_modify(to_cq(cq), attr);
+}
+
+static struct ibv_td *op_alloc_td(struct ibv_context *context,
+				  struct ibv_td_init_attr *attr)
+{
+	struct dev_td *td = NULL;
+	int ret = fork_dead() ? -ENODEV : td_alloc(to_ctx(context), attr, &td);
+
+	if (ret) {
+		errno = -ret;
+		return NULL;
+	}
+	return &td->td;
+}
+
+static int op_dealloc_td(struct ibv_td *td)
+{
+	return fork_dead() ? 0 : -td_dealloc(container_of(td, struct dev_td, td));
+}
+
+static struct ibv_pd *op_alloc_parent_domain(struct ibv_context *context,
+					     struct ibv_parent_domain_init_attr *attr)
+{
+	struct dev_pd *pd = NULL;
+	int ret = fork_dead() ? -ENODEV : pd_alloc_parent(to_ctx(context), attr, &pd);
+
+	if (ret) {
+		errno = -ret;
+		return NULL;
+	}
+	return &pd->pd;
+}
+
+static int op_query_rt_values(struct ibv_context *context, struct ibv_values_ex *values)
+{
+	(void)context;
+	return fork_dead() ? ENODEV : -query_rt_values(values);
+}
+
 /* ---- called by the header without a check ------------------------------------- */
 
 static int op_no_bind_mw(struct ibv_qp *qp, struct ibv_mw *mw, struct ibv_mw_bind *bind)
@@ -125,5 +167,10 @@ void ops_fill(struct verbs_context *v)
 	v->query_device_ex = op_query_device_ex;
 	v->create_cq_ex = op_create_cq_ex;
 	v->create_qp_ex = op_create_qp_ex;
+	v->modify_cq = op_modify_cq;
+	v->alloc_td = op_alloc_td;
+	v->dealloc_td = op_dealloc_td;
+	v->alloc_parent_domain = op_alloc_parent_domain;
+	v->query_rt_values = op_query_rt_values;
 	v->close_xrcd = op_no_close_xrcd;
 }

@@ -111,7 +111,7 @@ static void queues_free(struct dev_qp *qp)
 
 static void refs_add(struct dev_qp *qp, int by)
 {
-	atomic_fetch_add(&qp->pd->refs, by);
+	atomic_fetch_add(&to_pd(qp->qp.pd)->refs, by);
 	atomic_fetch_add(&qp->send_cq->refs, by);
 	atomic_fetch_add(&qp->recv_cq->refs, by);
 	if (qp->srq)
@@ -125,7 +125,6 @@ static void public_fill(struct dev_qp *qp, const struct ibv_qp_init_attr *a)
 
 	q->context = qp->pd->pd.context;
 	q->qp_context = a->qp_context;
-	q->pd = &qp->pd->pd;
 	q->send_cq = a->send_cq;
 	q->recv_cq = a->recv_cq;
 	q->srq = a->srq;
@@ -147,7 +146,8 @@ int qp_create(struct dev_pd *pd, struct ibv_qp_init_attr *attr, struct dev_qp **
 	qp = calloc(1, sizeof(*qp));
 	if (!qp)
 		return -ENOMEM;
-	qp->pd = pd;
+	qp->pd = pd_root(pd);
+	qp->qp.pd = &pd->pd;
 	qp->send_cq = to_cq(attr->send_cq);
 	qp->recv_cq = to_cq(attr->recv_cq);
 	qp->srq = attr->srq ? to_srq(attr->srq) : NULL;

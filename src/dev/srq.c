@@ -51,7 +51,7 @@ int srq_create(struct dev_pd *pd, struct ibv_srq_init_attr *attr, struct dev_srq
 	srq->srq.srq_context = attr->srq_context;
 	srq->srq.pd = &pd->pd;
 	srq->srq.handle = atomic_fetch_add(&handle, 1);
-	srq->pd = pd;
+	srq->pd = pd_root(pd);
 	pthread_mutex_init(&srq->srq.mutex, NULL);
 	pthread_cond_init(&srq->srq.cond, NULL);
 	pthread_cond_init(&srq->unpinned, NULL);
@@ -72,7 +72,7 @@ int srq_destroy(struct dev_srq *srq)
 		return log_refuse(EBUSY, "ibv_destroy_srq: %d QPs still use SRQ %u", refs,
 				  srq->srq.handle);
 	async_drain_srq(srq);
-	atomic_fetch_sub(&srq->pd->refs, 1);
+	atomic_fetch_sub(&to_pd(srq->srq.pd)->refs, 1);
 	ctx_put(to_ctx(srq->srq.context));
 	atomic_fetch_sub(&count, 1);
 	pthread_mutex_destroy(&srq->srq.mutex);

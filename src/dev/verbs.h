@@ -30,6 +30,7 @@ void device_each_ctx(void (*fn)(struct dev_ctx *ctx, int arg), int arg);
 void query_device(struct ibv_device_attr *attr);
 int query_device_ex(const struct ibv_query_device_ex_input *input,
 		    struct ibv_device_attr_ex *attr, size_t size);
+int query_rt_values(struct ibv_values_ex *values);
 /* Fills the first `size` bytes of struct ibv_port_attr. */
 int query_port(uint8_t port, struct ibv_port_attr *attr, size_t size);
 int query_gid(uint32_t port, uint32_t index, union ibv_gid *gid);
@@ -39,7 +40,12 @@ int query_pkey(uint8_t port, int index, uint16_t *pkey);
 /* ---- objects -------------------------------------------------------------- */
 
 int pd_alloc(struct dev_ctx *ctx, struct dev_pd **out);
-int pd_dealloc(struct dev_pd *pd);
+int pd_dealloc(struct dev_pd *pd); /* a parent domain, too */
+int pd_alloc_parent(struct dev_ctx *ctx, const struct ibv_parent_domain_init_attr *attr,
+		    struct dev_pd **out);
+int td_alloc(struct dev_ctx *ctx, const struct ibv_td_init_attr *attr,
+	     struct dev_td **out);
+int td_dealloc(struct dev_td *td);
 
 int mr_reg(struct dev_pd *pd, void *addr, size_t len, uint64_t iova, unsigned access,
 	   struct dev_mr **out);
@@ -63,9 +69,22 @@ int cq_create(struct dev_ctx *ctx, int cqe, void *context, struct dev_channel *c
 int cq_destroy(struct dev_cq *cq);
 int cq_resize(struct dev_cq *cq, int cqe);
 int cq_poll(struct dev_cq *cq, int n, struct ibv_wc *wc);
+/* One completion and its stamp; without progress nothing but the ring is looked
+ * at. False: there is none. */
+bool cq_next(struct dev_cq *cq, bool progress, struct ibv_wc *wc, uint64_t *stamp);
 int cq_req_notify(struct dev_cq *cq, bool solicited_only);
 void cq_ack_events(struct dev_cq *cq, unsigned n);
+/* moderate.c */
+void moderate_init(struct dev_cq *cq);
+/* Nothing runs for cq after this. */
+void moderate_fini(struct dev_cq *cq);
+int moderate_set(struct dev_cq *cq, uint32_t count, uint32_t period);
+/* A completion that the CQ is armed for has come: true if the event is to wait. */
+bool moderate_holds_locked(struct dev_cq *cq) REQUIRES(cq->lock);
+
 /* cq_ex.c */
+int cq_modify(struct dev_cq *cq, const struct ibv_modify_cq_attr *attr);
+uint64_t cq_clock(void); /* DEV_CLOCK in ns */
 int cq_create_ex(struct dev_ctx *ctx, const struct ibv_cq_init_attr_ex *attr,
 		 struct dev_cq **out);
 
