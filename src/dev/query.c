@@ -7,14 +7,29 @@
 
 #include <errno.h>
 #include <string.h>
+#include <sys/resource.h>
 
 #ifndef ANYRDMA_VERSION /* the build defines it */
 #define ANYRDMA_VERSION "0"
 #endif
 
-/* A locally administered OUI: no registered vendor, so that no program takes us
- * for hardware it knows. */
-enum { VENDOR_ID = 0x02a4da, VENDOR_PART = 1, HW_VER = 1 };
+enum { VENDOR_PART = 1, HW_VER = 1 };
+
+/* A connected QP needs a descriptor, and what else runs in the process some more:
+ * as many QPs as can be connected at once. */
+static int max_qp(void)
+{
+	struct rlimit rl = { .rlim_cur = 1024 };
+	rlim_t keep = 1024 + 256; /* the application's, and for CQs and channels */
+
+	getrlimit(RLIMIT_NOFILE, &rl);
+	if (rl.rlim_cur >= DEV_MAX_QP * 2)
+		return DEV_MAX_QP;
+	if (rl.rlim_cur < 2 * keep)
+		return (int)rl.rlim_cur / 2;
+	/* Two more for each 256 QPs: their rendezvous port. */
+	return (int)((rl.rlim_cur - keep) / 64 * 63);
+}
 
 void query_device(struct ibv_device_attr *a)
 {
@@ -23,10 +38,10 @@ void query_device(struct ibv_device_attr *a)
 	a->node_guid = a->sys_image_guid = device_guid();
 	a->max_mr_size = UINT64_MAX;
 	a->page_size_cap = 0xfffffffffffff000ull;
-	a->vendor_id = VENDOR_ID;
+	a->vendor_id = DEV_VENDOR_ID;
 	a->vendor_part_id = VENDOR_PART;
 	a->hw_ver = HW_VER;
-	a->max_qp = DEV_MAX_QP;
+	a->max_qp = max_qp();
 	a->max_qp_wr = DEV_MAX_QP_WR;
 	a->device_cap_flags = IBV_DEVICE_CURR_QP_STATE_MOD |
 			      IBV_DEVICE_PORT_ACTIVE_EVENT | IBV_DEVICE_SYS_IMAGE_GUID |
@@ -37,7 +52,7 @@ void query_device(struct ibv_device_attr *a)
 	a->max_mr = DEV_MAX_MR;
 	a->max_pd = DEV_MAX_PD;
 	a->max_qp_rd_atom = a->max_qp_init_rd_atom = DEV_MAX_RD_ATOM;
-	a->max_res_rd_atom = DEV_MAX_RD_ATOM * DEV_MAX_QP;
+	a->max_res_rd_atom = DEV_MAX_RD_ATOM * a->max_qp;
 	a->atomic_cap = IBV_ATOMIC_GLOB;
 	a->max_ah = DEV_MAX_AH;
 	a->max_srq = DEV_MAX_SRQ;

@@ -14,6 +14,10 @@ bool fork_dead(void);
 /* Installs the handlers (idempotent). */
 void fork_watch(void);
 
+/* A locally administered OUI: no registered vendor, so that no program takes us
+ * for hardware it knows. */
+#define DEV_VENDOR_ID 0x02a4dau
+
 /* ---- device.c, query.c --------------------------------------------------- */
 
 struct ibv_device *device_the(void); /* the one device; static, never freed */
@@ -143,6 +147,10 @@ int rqe_fill(struct rqe *r, const struct ibv_recv_wr *wr, uint32_t max_sge);
 void rqe_copy(struct rqe *to, const struct rqe *from);
 /* Memory of a queue of max_wr entries of stride bytes; *mask is set. */
 uint8_t *wq_alloc(uint32_t max_wr, uint32_t stride, uint32_t *mask);
+
+/* ece.c */
+void ece_query(struct ibv_ece *ece);
+int ece_set(struct dev_qp *qp, struct ibv_ece *ece);
 
 struct dev_ah {
 	struct ibv_ah ah;

@@ -334,16 +334,18 @@ EXPORT int ibv_query_qp_data_in_order(struct ibv_qp *qp, enum ibv_wr_opcode op,
 
 EXPORT int ibv_set_ece(struct ibv_qp *qp, struct ibv_ece *ece)
 {
-	(void)qp;
-	(void)ece;
-	return EOPNOTSUPP;
+	int ret = guard(qp);
+
+	return ret ? -ret : -ece_set(to_qp(qp), ece);
 }
 
 EXPORT int ibv_query_ece(struct ibv_qp *qp, struct ibv_ece *ece)
 {
-	(void)qp;
-	(void)ece;
-	return EOPNOTSUPP;
+	int ret = guard(qp);
+
+	if (!ret)
+		ece_query(ece);
+	return -ret;
 }
 
 EXPORT int ibv_attach_mcast(struct ibv_qp *qp, const union ibv_gid *gid, uint16_t lid)

@@ -68,7 +68,7 @@ static void make_qp(struct side *s, const struct side_opt *o, struct ibv_pd *pd)
 		.recv_cq = s->cq,
 		.srq = s->srq,
 		.sq_sig_all = o->sig_all,
-		.cap = { o->wr, o->wr, o->sge, 1, o->inline_data },
+		.cap = { o->wr, o->wr, o->sge, o->recv_sge ? o->recv_sge : 1, o->inline_data },
 		.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS,
 		.pd = pd,
 		.send_ops_flags = o->send_ops,

@@ -33,6 +33,7 @@ struct side {
 struct side_opt {
 	enum ibv_qp_type type;	 /* 0: RC */
 	unsigned wr, sge;	 /* 0: 16, 1 */
+	unsigned recv_sge;	 /* 0: 1 */
 	unsigned cqe;		 /* 0: 4 * wr */
 	unsigned inline_data;
 	bool sig_all;
