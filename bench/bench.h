@@ -30,6 +30,7 @@ struct opts {
 	const char *addr;	/* numeric address of the server */
 	const char *ns[2];	/* network namespace of server, client, or NULL */
 	const char *out;	/* folder for the CSV files, or NULL */
+	const char *more;	/* file of samples to add, or NULL */
 	const char *meta[MAX_META]; /* "key=value", copied to the files' heads */
 	const char *kinds;	/* only these ("send,tcp", "rc16", ...), or NULL */
 	const char *device;	/* what the device's name must begin with, or NULL */
@@ -108,10 +109,13 @@ struct rc {
 	struct rdma_cm_id *id;
 	struct ibv_pd *pd;
 	struct ibv_cq *cq;
+	struct ibv_comp_channel *events; /* of the CQ, or NULL */
 	struct ibv_mr *mr;
 	uint8_t *buf;		/* MAX_MSG + TAIL bytes */
 	uint64_t peer_addr;
 	uint32_t peer_rkey;
+	bool with_events;
+	bool atomics;		/* the device has them */
 	bool inline_ok;		/* PING bytes fit inline */
 	uint64_t posted;	/* send side: WRs posted, */
 	uint64_t covered;	/* those up to the last signalled one, */
@@ -121,6 +125,7 @@ struct rc {
 };
 
 void rc_open(struct rc *rc, const struct side *s);
+void rc_open_events(struct rc *rc, const struct side *s);
 void rc_close(struct rc *rc, const struct side *s);
 unsigned rc_poll(struct rc *rc);
 void rc_refill(struct rc *rc);
@@ -142,6 +147,9 @@ void rc_write_pong(struct rc *rc, uint64_t count);
 void latency_run(struct side *s);
 void bandwidth_run(struct side *s);
 void conn_run(struct side *s);
+void atomic_run(struct side *s);
+void reg_run(struct side *s);
+void cost_run(struct side *s);
 void mem_tcp_run(struct side *s);
 void mem_rc_run(struct side *s);
 
@@ -153,6 +161,8 @@ struct noise {
 	double seconds;
 };
 void report_add(const struct sample *s);
+/* Adds those of a file like samples.csv. 0 or -1, with a message. */
+int report_read(const char *path);
 void report_print(FILE *f, const struct opts *o, const struct noise *n);
 int report_write(const struct opts *o, const struct noise *n);
 

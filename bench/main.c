@@ -12,7 +12,6 @@
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -20,14 +19,18 @@ struct group {
 	const char *name;
 	void (*run)(struct side *s);
 	unsigned repeat;	/* fresh pairs whose single sample is a round */
+	bool by_name;		/* only when asked for */
 };
 
 static const struct group groups[] = {
-	{ "memory-tcp", mem_tcp_run, 3 },
-	{ "memory-rc", mem_rc_run, 3 },
-	{ "connections", conn_run, 1 },
-	{ "latency", latency_run, 1 },
-	{ "bandwidth", bandwidth_run, 1 },
+	{ "memory-tcp", mem_tcp_run, 3, false },
+	{ "memory-rc", mem_rc_run, 3, false },
+	{ "connections", conn_run, 1, false },
+	{ "latency", latency_run, 1, false },
+	{ "bandwidth", bandwidth_run, 1, false },
+	{ "atomics", atomic_run, 1, false },
+	{ "registration", reg_run, 1, false },
+	{ "cost", cost_run, 1, true },
 };
 
 static void usage(void)
@@ -37,21 +40,38 @@ static void usage(void)
 		"             [-i idle] [-c server_cpu,client_cpu] [-S server_netns]\n"
 		"             [-C client_netns] [-o folder] [-m key=value]... [-w seconds]\n"
 		"             [-k kind,...] [-s size] [-D device] [group...]\n"
-		"groups: memory-tcp memory-rc connections latency bandwidth (default: all)\n");
+		"             [-x samples]\n"
+		"groups: memory-tcp memory-rc connections latency bandwidth atomics\n"
+		"        registration (default: all), cost (for callgrind, see cost.sh)\n");
 	exit(2);
 }
 
-static pid_t start(const struct group *g, const struct opts *o, bool server,
-		   const int ctl[2], const int out[2])
+/* A side, watched so that the other does not wait for one that has died. */
+struct child {
+	const char *who;
+	pid_t pid;
+	int fd;			/* a pipe that ends with the process; -1: has ended */
+	bool ok;
+};
+
+static void start(struct child *c, const struct group *g, const struct opts *o,
+		  bool server, const int ctl[2], const int out[2])
 {
 	struct side s = { .o = o, .server = server };
-	pid_t pid = fork();
+	int life[2];
 
-	if (pid < 0)
+	if (pipe(life))
+		die("pipe");
+	c->pid = fork();
+	if (c->pid < 0)
 		die("fork");
-	if (pid > 0)
-		return pid;
+	if (c->pid > 0) {
+		close(life[1]);
+		c->fd = life[0];
+		return;
+	}
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	close(life[0]);
 	s.ctl = ctl[server ? 0 : 1];
 	close(ctl[server ? 1 : 0]);
 	s.out = out[1];
@@ -60,14 +80,6 @@ static pid_t start(const struct group *g, const struct opts *o, bool server,
 	g->run(&s);
 	exit(0);
 }
-
-/* A side, watched so that the other does not wait for one that has died. */
-struct child {
-	const char *who;
-	pid_t pid;
-	int fd;			/* pidfd; -1: has ended */
-	bool ok;
-};
 
 static void child_end(struct child *c, const char *group)
 {
@@ -132,12 +144,8 @@ static bool run_pair(const struct group *g, const struct opts *o, unsigned round
 
 	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ctl) || pipe(out))
 		die("socketpair");
-	for (int i = 0; i < 2; i++) {
-		side[i].pid = start(g, o, i == 0, ctl, out);
-		side[i].fd = (int)syscall(SYS_pidfd_open, side[i].pid, 0);
-		if (side[i].fd < 0)
-			die("pidfd_open");
-	}
+	for (int i = 0; i < 2; i++)
+		start(&side[i], g, o, i == 0, ctl, out);
 	close(ctl[0]);
 	close(ctl[1]);
 	close(out[1]);
@@ -207,7 +215,7 @@ static void parse(struct opts *o, int argc, char **argv)
 {
 	int c;
 
-	while ((c = getopt(argc, argv, "a:r:t:n:i:c:k:s:S:C:D:o:m:w:")) != -1) {
+	while ((c = getopt(argc, argv, "a:r:t:n:i:c:k:s:S:C:D:o:m:w:x:")) != -1) {
 		switch (c) {
 		case 'a': o->addr = optarg; break;
 		case 'r': o->rounds = (unsigned)atoi(optarg); break;
@@ -220,6 +228,7 @@ static void parse(struct opts *o, int argc, char **argv)
 		case 'S': o->ns[0] = optarg; break;
 		case 'C': o->ns[1] = optarg; break;
 		case 'o': o->out = optarg; break;
+		case 'x': o->more = optarg; break;
 		case 'w': o->timeout_s = (unsigned)atoi(optarg); break;
 		case 'c':
 			if (sscanf(optarg, "%d,%d", &o->cpu[0], &o->cpu[1]) != 2)
@@ -239,7 +248,7 @@ static void parse(struct opts *o, int argc, char **argv)
 static bool wanted(const struct group *g, char **names)
 {
 	if (!*names)
-		return true;
+		return !g->by_name;
 	for (; *names; names++)
 		if (!strcmp(*names, g->name))
 			return true;
@@ -268,6 +277,8 @@ int main(int argc, char **argv)
 			ok &= run_pair(&groups[i], &o, r);
 	}
 	noise_end(&n, &before, t0);
+	if (o.more && report_read(o.more))
+		ok = false;
 	report_print(stdout, &o, &n);
 	if (o.out && report_write(&o, &n))
 		ok = false;

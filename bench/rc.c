@@ -11,7 +11,13 @@ static void make_memory(struct rc *rc)
 {
 	int access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
 		     IBV_ACCESS_REMOTE_READ;
+	struct ibv_device_attr attr;
 
+	if (ibv_query_device(rc->id->verbs, &attr))
+		die("ibv_query_device");
+	rc->atomics = attr.atomic_cap != IBV_ATOMIC_NONE;
+	if (rc->atomics)
+		access |= IBV_ACCESS_REMOTE_ATOMIC;
 	if (posix_memalign((void **)&rc->buf, 4096, MAX_MSG + TAIL))
 		die("memory");
 	memset(rc->buf, 0, MAX_MSG + TAIL);
@@ -33,7 +39,12 @@ static void make_qp(struct rc *rc, const struct side *s)
 	rc->pd = ibv_alloc_pd(rc->id->verbs);
 	if (!rc->pd)
 		die("ibv_alloc_pd");
-	rc->cq = ibv_create_cq(rc->id->verbs, SQ_DEPTH + RQ_DEPTH, NULL, NULL, 0);
+	if (rc->with_events) {
+		rc->events = ibv_create_comp_channel(rc->id->verbs);
+		if (!rc->events)
+			die("ibv_create_comp_channel");
+	}
+	rc->cq = ibv_create_cq(rc->id->verbs, SQ_DEPTH + RQ_DEPTH, NULL, rc->events, 0);
 	if (!rc->cq)
 		die("ibv_create_cq");
 	attr.send_cq = attr.recv_cq = rc->cq;
@@ -78,11 +89,10 @@ static void open_active(struct rc *rc, const struct side *s)
 	cm_expect(rc->ch, RDMA_CM_EVENT_ESTABLISHED);
 }
 
-void rc_open(struct rc *rc, const struct side *s)
+static void open_either(struct rc *rc, const struct side *s)
 {
 	struct { uint64_t addr; uint64_t rkey; } mine, peer;
 
-	memset(rc, 0, sizeof(*rc));
 	rc->ch = cm_channel();
 	if (s->server)
 		open_passive(rc, s);
@@ -96,6 +106,19 @@ void rc_open(struct rc *rc, const struct side *s)
 	rc->peer_rkey = (uint32_t)peer.rkey;
 }
 
+void rc_open(struct rc *rc, const struct side *s)
+{
+	memset(rc, 0, sizeof(*rc));
+	open_either(rc, s);
+}
+
+void rc_open_events(struct rc *rc, const struct side *s)
+{
+	memset(rc, 0, sizeof(*rc));
+	rc->with_events = true;
+	open_either(rc, s);
+}
+
 void rc_close(struct rc *rc, const struct side *s)
 {
 	ctl_meet(s);
@@ -105,7 +128,8 @@ void rc_close(struct rc *rc, const struct side *s)
 	if (s->server)
 		rdma_disconnect(rc->id);
 	rdma_destroy_qp(rc->id);
-	if (ibv_dereg_mr(rc->mr) || ibv_destroy_cq(rc->cq) || ibv_dealloc_pd(rc->pd) ||
+	if (ibv_dereg_mr(rc->mr) || ibv_destroy_cq(rc->cq) ||
+	    (rc->events && ibv_destroy_comp_channel(rc->events)) || ibv_dealloc_pd(rc->pd) ||
 	    rdma_destroy_id(rc->id) || (rc->listener && rdma_destroy_id(rc->listener)))
 		die("destroying an RC end");
 	rdma_destroy_event_channel(rc->ch);

@@ -31,6 +31,16 @@ struct row {
 	{ "bandwidth", "write", "tcp", "MB/s", size, sense, target }, \
 	{ "bandwidth", "read", "tcp", "MB/s", size, sense, target }
 
+#define REG(size) \
+	{ "register", "mr", "mlock", "ns", size, NONE, 0 }
+
+#define REG_MIB(size) \
+	{ "register per MiB", "mr", "mlock", "ns", size, NONE, 0 }
+
+#define COST(kind) \
+	{ "instructions", kind, NULL, "/call", 0, NONE, 0 }, \
+	{ "system calls", kind, NULL, "/call", 0, NONE, 0 }
+
 static const struct row rows[] = {
 	STREAMS(64, NONE, 0), STREAMS(256, NONE, 0), STREAMS(1024, NONE, 0),
 	STREAMS(4096, NONE, 0), STREAMS(16384, NONE, 0), STREAMS(65536, NONE, 0),
@@ -48,6 +58,15 @@ static const struct row rows[] = {
 	{ "connections", "rc16", "tcp", "/s", 0, RATIO_GE, 0.25 },
 	{ "connections", "rc", "tcp", "/s", 0, NONE, 0 },
 	{ "connections", "rc", "tcp cycle", "/s", 0, NONE, 0 },
+	{ "atomics", "fadd", "read", "/s", 8, NONE, 0 },
+	{ "atomics", "fadd16", "read16", "/s", 8, NONE, 0 },
+	COST("poll bare"), COST("poll empty"), COST("poll hit"), COST("post recv"),
+	COST("post send"), COST("post send16"),
+	REG(4 << 10), REG(16 << 10), REG(64 << 10), REG(256 << 10), REG(1 << 20),
+	REG(4 << 20), REG(16 << 20), REG(64 << 20), REG(256 << 20), REG(1 << 30),
+	REG_MIB(4 << 10), REG_MIB(1 << 20), REG_MIB(64 << 20), REG_MIB(1 << 30),
+	{ "deregister", "mr", "mlock", "ns", 4 << 10, NONE, 0 },
+	{ "deregister", "mr", "mlock", "ns", 1 << 30, NONE, 0 },
 	{ "memory", "rc", "tcp", "KiB", 0, VALUE_LE, 64 },
 	{ "memory", "rc used", "tcp", "KiB", 0, NONE, 0 },
 	{ "rss client", "rc", "tcp", "KiB", 0, NONE, 0 },
@@ -66,6 +85,26 @@ void report_add(const struct sample *s)
 		die("memory");
 	samples = p;
 	samples[nsamples++] = *s;
+}
+
+int report_read(const char *path)
+{
+	FILE *f = fopen(path, "r");
+	char line[256];
+	struct sample m;
+
+	if (!f) {
+		fprintf(stderr, "bench: %s: %s\n", path, strerror(errno));
+		return -1;
+	}
+	while (fgets(line, sizeof(line), f)) {
+		memset(&m, 0, sizeof(m));
+		if (sscanf(line, "%23[^,],%15[^,],%u,%u,%lf", m.metric, m.kind, &m.size,
+			   &m.round, &m.value) == 5)
+			report_add(&m);
+	}
+	fclose(f);
+	return 0;
 }
 
 static const struct sample *find(const char *metric, const char *kind,
@@ -169,13 +208,13 @@ static void print_row(FILE *f, const struct row *r)
 	}
 	size_str(size, sizeof(size), r->size);
 	target_str(target, sizeof(target), r);
-	fprintf(f, "%-15s %-9s %7s %12.5g %-8s", r->metric, r->kind, size, v.med,
+	fprintf(f, "%-16s %-10s %8s %12.5g %-8s", r->metric, r->kind, size, v.med,
 		r->unit);
 	if (ratio.n)
-		fprintf(f, " %10.5g %7.3f %7.3f..%-7.3f", rival.med, ratio.med,
+		fprintf(f, " %10.5g %7.3g %7.3g..%-7.3g", rival.med, ratio.med,
 			ratio.q1, ratio.q3);
 	else
-		fprintf(f, " %10s %7s %7.3g..%-7.3g", "", "", v.q1, v.q3);
+		fprintf(f, " %10s %7s %7.4g..%-7.4g", "", "", v.q1, v.q3);
 	fprintf(f, " %-9s %s\n", target, verdict(r, &v, &ratio));
 }
 
@@ -208,13 +247,14 @@ static void print_meta(FILE *f, const char *lead, const struct opts *o)
 void report_print(FILE *f, const struct opts *o, const struct noise *n)
 {
 	print_meta(f, "", o);
-	fprintf(f, "\n%-15s %-9s %7s %12s %-8s %10s %7s %16s %-9s\n", "measure", "kind",
-		"size", "median", "unit", "raw TCP", "ratio", "quartiles   ", "target");
+	fprintf(f, "\n%-16s %-10s %8s %12s %-8s %10s %7s %16s %-9s\n", "measure", "kind",
+		"size", "median", "unit", "rival", "ratio", "quartiles   ", "target");
 	for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++)
 		print_row(f, &rows[i]);
 	fprintf(f, "\nQuartiles are of the ratio, or of the value where there is no "
 		"rival. Memory is per side and idle\nconnection: resident memory of the "
-		"larger side plus half the kernel's for both ends.\n");
+		"larger side plus half the kernel's for both ends.\nThe rival is raw "
+		"TCP; that of atomics a read of 8 bytes, that of registrations mlock.\n");
 	print_noise(f, "", n);
 }
 
@@ -283,14 +323,44 @@ static void write_bandwidth(FILE *f)
 	}
 }
 
+/* For the plot, as above. */
+static void write_registration(FILE *f)
+{
+	static const char *const metric[] = { "register", "deregister" };
+	static const char *const kind[] = { "mr", "mlock" };
+
+	fprintf(f, "size");
+	for (int i = 0; i < 4; i++)
+		fprintf(f, ",%s_%s,%s_%s_q1,%s_%s_q3", metric[i / 2], kind[i % 2],
+			metric[i / 2], kind[i % 2], metric[i / 2], kind[i % 2]);
+	fprintf(f, ",register_mr_per_mib\n");
+	for (uint64_t size = 4096; size <= 1 << 30; size *= 4) {
+		if (dist_of("register", "mr", NULL, (uint32_t)size).n == 0)
+			continue;
+		fprintf(f, "%u", (uint32_t)size);
+		for (int i = 0; i < 4; i++) {
+			struct dist d = dist_of(metric[i / 2], kind[i % 2], NULL,
+						(uint32_t)size);
+
+			if (d.n)
+				fprintf(f, ",%g,%g,%g", d.med, d.q1, d.q3);
+			else
+				fprintf(f, ",,,");
+		}
+		fprintf(f, ",%g\n",
+			dist_of("register per MiB", "mr", NULL, (uint32_t)size).med);
+	}
+}
+
 int report_write(const struct opts *o, const struct noise *n)
 {
 	FILE *all = create(o, n, "samples.csv");
 	FILE *sum = create(o, n, "summary.csv");
 	FILE *bw = create(o, n, "bandwidth.csv");
+	FILE *reg = create(o, n, "registration.csv");
 	FILE *txt = create(o, n, "table.txt");
 
-	if (!all || !sum || !bw || !txt)
+	if (!all || !sum || !bw || !reg || !txt)
 		return -1;
 	fprintf(all, "metric,kind,size,round,value\n");
 	for (size_t i = 0; i < nsamples; i++)
@@ -298,6 +368,8 @@ int report_write(const struct opts *o, const struct noise *n)
 			samples[i].size, samples[i].round, samples[i].value);
 	write_summary(sum);
 	write_bandwidth(bw);
+	write_registration(reg);
 	report_print(txt, o, n);
-	return fclose(all) | fclose(sum) | fclose(bw) | fclose(txt);
+	return fclose(all) | fclose(sum) | fclose(bw) | fclose(reg) |
+	       fclose(txt);
 }

@@ -11,6 +11,8 @@
 #   BENCH_NET       lo (default), or veth: two network namespaces joined by a
 #                   veth pair, made and removed here (root)
 #   BENCH_OUT       result folder (default: bench/results)
+#   BENCH_COST_RUNS runs below callgrind, which counts instructions (default 5;
+#                   0, or no valgrind: not counted)
 #   BENCH_ARGS      further arguments of the program (groups, -c 0,1, ...)
 set -eu
 
@@ -70,12 +72,15 @@ commit=$(git describe --always --dirty 2>/dev/null || echo unknown)
 cpu=$(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1)
 mkdir -p "$out"
 
+# shellcheck disable=SC2086 # a list
+bench/cost.sh "$prog" "$out" "${BENCH_COST_RUNS:-5}" -a "$addr" $where
+
 # shellcheck disable=SC2086 # the two lists are meant to be split
 "$prog" -a "$addr" $where -r "${BENCH_ROUNDS:-9}" -t "${BENCH_SLOT_MS:-120}" \
 	-m "commit=$commit" -m "date=$(date -u +%Y-%m-%dT%H:%MZ)" \
 	-m "machine=${cpu:-unknown}, $(nproc) CPUs, Linux $(uname -r)" \
 	-m "libraries=$which" -m "net=${BENCH_NET:-lo}" \
-	-o "$out" ${BENCH_ARGS:-}
+	-x "$out/cost.csv" -o "$out" ${BENCH_ARGS:-}
 
 if command -v gnuplot >/dev/null; then
 	gnuplot -e "dir='$out'; what='$commit, ${cpu:-unknown}, ${BENCH_NET:-lo}'" \

@@ -126,7 +126,7 @@ sent() { # DEV: bytes that its two ends have sent
 }
 
 turn() { # ROUND DEV NET SLOT_MS CONNECTIONS
-	local dir=/run/vm/turns/$1.$2 lib device=dev_$2 where= before
+	local dir=/run/vm/turns/$1.$2 lib device=dev_$2 before where=
 	lib=/usr/lib/$(uname -m)-linux-gnu
 	if [ "$2" = anyrdma ]; then
 		lib=$BUILD/lib
