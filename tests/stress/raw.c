@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* QPs and their states; links without the connection manager. */
+#include "stress.h"
+
+#include <string.h>
+
+void qp_attr_fill(struct ep *e, struct ibv_qp_init_attr *a)
+{
+	const struct side_cfg *c = my_cfg(e);
+	struct side *s = e->side;
+
+	*a = (struct ibv_qp_init_attr){
+		.qp_context = e,
+		.send_cq = s->cq[c->send_cq].cq,
+		.recv_cq = s->cq[c->recv_cq].cq,
+		.srq = c->srq >= 0 ? s->srq[c->srq].srq : NULL,
+		.qp_type = IBV_QPT_RC,
+		.sq_sig_all = c->sig_all,
+		.cap = { .max_send_wr = c->max_send_wr,
+			 .max_recv_wr = c->max_recv_wr,
+			 .max_send_sge = c->send_sge,
+			 .max_recv_sge = c->recv_sge,
+			 .max_inline_data = c->max_inline },
+	};
+}
+
+int raw_create(struct ep *e)
+{
+	struct ibv_qp_init_attr attr;
+
+	if (e->qp)
+		return 0; /* kept */
+	qp_attr_fill(e, &attr);
+	e->qp = ibv_create_qp(e->side->pd, &attr);
+	return e->qp ? 0 : errno;
+}
+
+int qp_set_state(struct ibv_qp *qp, enum ibv_qp_state st)
+{
+	struct ibv_qp_attr attr = { .qp_state = st };
+
+	return ibv_modify_qp(qp, &attr, IBV_QP_STATE);
+}
+
+int raw_init(struct ep *e)
+{
+	struct ibv_qp_attr attr = {
+		.qp_state = IBV_QPS_INIT,
+		.port_num = 1,
+		.qp_access_flags = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
+				   IBV_ACCESS_REMOTE_ATOMIC,
+	};
+
+	return ibv_modify_qp(e->qp, &attr,
+			     IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT |
+				     IBV_QP_ACCESS_FLAGS);
+}
+
+static int to_rtr(struct ep *e)
+{
+	struct ibv_qp_attr attr = {
+		.qp_state = IBV_QPS_RTR,
+		.path_mtu = e->side->port.active_mtu,
+		.dest_qp_num = end_peer(e)->qpn,
+		.rq_psn = end_peer(e)->psn,
+		.max_dest_rd_atomic = (uint8_t)e->c.s[!e->side->id].rd_atomic,
+		.min_rnr_timer = (uint8_t)e->c.rnr_timer,
+		.ah_attr = { .is_global = 1,
+			     .port_num = 1,
+			     .grh = { .sgid_index = (uint8_t)e->side->gid_index,
+				      .hop_limit = 64 } },
+	};
+
+	memcpy(&attr.ah_attr.grh.dgid, sh->side[!e->side->id].gid, 16);
+	return ibv_modify_qp(e->qp, &attr,
+			     IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
+				     IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC |
+				     IBV_QP_MIN_RNR_TIMER);
+}
+
+static int to_rts(struct ep *e)
+{
+	struct ibv_qp_attr attr = {
+		.qp_state = IBV_QPS_RTS,
+		.sq_psn = my_cfg(e)->psn,
+		.timeout = (uint8_t)e->c.timeout,
+		.retry_cnt = (uint8_t)e->c.retry,
+		.rnr_retry = (uint8_t)e->c.rnr_retry,
+		.max_rd_atomic = (uint8_t)my_cfg(e)->rd_atomic,
+	};
+
+	return ibv_modify_qp(e->qp, &attr,
+			     IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
+				     IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC);
+}
+
+int raw_connect(struct ep *e)
+{
+	int ret = to_rtr(e);
+
+	return ret ? ret : to_rts(e);
+}
