@@ -4,9 +4,12 @@ BUILD ?= build
 prefix ?= /usr/local
 DESTDIR ?=
 # Suites of `make test`: of the normal build and of the sanitizer builds.
-SUITES ?= unit abi fuzz conformance strict system wire programs vm
-SAN_SUITES ?= unit abi fuzz conformance strict system
+SUITES ?= unit abi fuzz conformance strict stress system wire programs vm
+SAN_SUITES ?= unit abi fuzz conformance strict system stress
 FUZZ_SECONDS ?= 60
+# A long run: seconds, and what else tests/stress takes (--help).
+STRESS_SECONDS ?= 60
+STRESS_ARGS ?= --qps 32 --threads 4 --procs 2
 
 export MESON_TESTTHREADS ?= 2
 suites = $(foreach s,$(1),--suite $(s))
@@ -64,6 +67,10 @@ fuzz: build-fuzz/build.ninja
 	ninja -C build-fuzz
 	scripts/fuzz build-fuzz $(FUZZ_SECONDS)
 
+stress: all
+	LD_LIBRARY_PATH=$(abspath $(BUILD))/lib $(BUILD)/tests/stress/stress \
+		--seconds $(STRESS_SECONDS) $(STRESS_ARGS)
+
 bench: all
 	scripts/deps bench
 	BUILD=$(abspath $(BUILD)) bench/run.sh
@@ -87,5 +94,5 @@ clean:
 
 # The suites share ports and processors.
 .NOTPARALLEL:
-.PHONY: all bench bench-vm check clean demo deps fuzz install test test-asan test-asan-run test-vm \
-	test-normal test-tsan test-tsan-run
+.PHONY: all bench bench-vm check clean demo deps fuzz install stress test test-asan test-asan-run \
+	test-normal test-tsan test-tsan-run test-vm

@@ -300,6 +300,18 @@ static void a_failed_send(void)
 	CHECK_EQ(poll_id(r.scq, 0), -1);
 	CHECK_EQ(rig_event(&r), -1);
 	rig_down(&r);
+	/* One was acknowledged behind the read that fails. */
+	REQUIRE(rig_up(&r, (struct rig_opt){ 0 }));
+	rig_rts(&r);
+	for (uint64_t i = 0; i < 4; i++)
+		rig_send(&r, i, i == 1 ? IBV_SEND_SIGNALED : 0);
+	for (uint32_t i = 1; i < 3; i++)
+		sq_at(&to_qp(r.qp)->sq, i)->finished = 1;
+	qp_fail_send(to_qp(r.qp), 0, IBV_WC_LOC_PROT_ERR, "test");
+	CHECK_EQ(poll_id(r.scq, IBV_WC_LOC_PROT_ERR), 0);
+	for (uint64_t i = 1; i < 4; i++)
+		CHECK_EQ(poll_id(r.scq, IBV_WC_WR_FLUSH_ERR), i);
+	rig_down(&r);
 	/* With nothing in the queue there is no work request to blame. */
 	REQUIRE(rig_up(&r, (struct rig_opt){ 0 }));
 	rig_rts(&r);

@@ -146,6 +146,10 @@ static void begin(struct ep *e, uint32_t gen)
 	char text[300];
 
 	model_begin(e, gen);
+	if (e->qp && !e->c.kept) { /* kept in vain */
+		OK(ibv_destroy_qp(e->qp));
+		e->qp = NULL;
+	}
 	e->disconnected = e->dirty = false;
 	e->cm_step = CM_BEGIN;
 	e->react_at = e->win_hash = 0;

@@ -99,6 +99,9 @@ static const char *not_now(struct ep *e, const struct op *op)
 
 	if (q->tail - q->head >= my_cfg(e)->max_send_wr)
 		return "a place in the send queue";
+	/* Before it asks for a receive: the peer posts none without. */
+	if (op->big && !token_ready(e, op))
+		return "a token for a large message";
 	if (k->consumes && my_cfg(e)->credit && op->fault != F_RNR &&
 	    e->c.s[!e->side->id].srq < 0 && atomic_load(&end_peer(e)->recvs) <= op->recv)
 		return "a receive at the peer";
@@ -110,8 +113,6 @@ static const char *not_now(struct ep *e, const struct op *op)
 		if (q->hold_tail - q->hold_head >= HOLDS)
 			return "earlier reads";
 	}
-	if (op->big && !token_ready(e, op))
-		return "a token for a large message";
 	return NULL;
 }
 
@@ -415,7 +416,7 @@ void sq_mark(struct ep *e)
 		.opcode = IBV_WR_SEND,
 		.send_flags = IBV_SEND_SIGNALED,
 	};
-	q->marker = true;
+	q->marker = q->live = true;
 	q->tail++;
 	trace(&q->trace, "post %u marker", rec->op.seq);
 	ret = ibv_post_send(e->qp, &wr, &bad);
