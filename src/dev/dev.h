@@ -239,7 +239,7 @@ struct wqe {
 	uint32_t srqn;		/* XRC: the peer's SRQ */
 	uint64_t raddr;		/* RDMA and atomic target */
 	uint64_t compare_add;
-	uint64_t swap;
+	uint64_t swap;		/* atomic write that is_inline: its bytes */
 	uint32_t sent;		/* transport: bytes of payload handed to the medium */
 	uint32_t got;		/* transport: bytes of a read response placed */
 	uint32_t number;	/* transport: request number, 24 bit */
@@ -252,11 +252,11 @@ static inline uint8_t *wqe_inline(struct wqe *w)
 	return (uint8_t *)w->sge;
 }
 
-/* Answered by data, not by an acknowledgement: reads and atomics. */
+/* Answered by a response, not by an acknowledgement: reads and atomics. */
 static inline bool wqe_is_read(const struct wqe *w)
 {
 	return w->opcode == IBV_WR_RDMA_READ || w->opcode == IBV_WR_ATOMIC_FETCH_AND_ADD ||
-	       w->opcode == IBV_WR_ATOMIC_CMP_AND_SWP;
+	       w->opcode == IBV_WR_ATOMIC_CMP_AND_SWP || w->opcode == IBV_WR_ATOMIC_WRITE;
 }
 
 struct rqe {

@@ -214,6 +214,19 @@ static void wr_atomic_fetch_add(struct ibv_qp_ex *ex, uint32_t rkey, uint64_t ra
 		wqe_set_atomic(w, rkey, raddr, add, 0);
 }
 
+/* The bytes are part of the request: no data setter follows. */
+static void wr_atomic_write(struct ibv_qp_ex *ex, uint32_t rkey, uint64_t raddr,
+			    const void *word)
+{
+	struct wqe *w = build(ex, IBV_WR_ATOMIC_WRITE);
+
+	if (!w)
+		return;
+	wqe_set_remote(w, rkey, raddr);
+	wqe_set_word(w, word);
+	to_dev(ex)->build.has_data = true;
+}
+
 static void wr_local_inv(struct ibv_qp_ex *ex, uint32_t rkey)
 {
 	struct wqe *w = build(ex, IBV_WR_LOCAL_INV);
@@ -239,15 +252,6 @@ static void wr_send_tso(struct ibv_qp_ex *ex, void *hdr, uint16_t hdr_sz, uint16
 	(void)hdr_sz;
 	(void)mss;
 	build(ex, IBV_WR_TSO);
-}
-
-static void wr_atomic_write(struct ibv_qp_ex *ex, uint32_t rkey, uint64_t raddr,
-			    const void *value)
-{
-	(void)rkey;
-	(void)raddr;
-	(void)value;
-	build(ex, IBV_WR_ATOMIC_WRITE);
 }
 
 /* ---- setters ---------------------------------------------------------------- */

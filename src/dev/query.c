@@ -13,6 +13,9 @@
 #define ANYRDMA_VERSION "0"
 #endif
 
+/* IBV_DEVICE_ATOMIC_WRITE of later headers. */
+#define CAP_ATOMIC_WRITE (1ull << 40)
+
 enum { VENDOR_PART = 1, HW_VER = 1 };
 
 /* A connected QP needs a descriptor, and what else runs in the process some more:
@@ -79,7 +82,7 @@ int query_device_ex(const struct ibv_query_device_ex_input *input,
 	/* Everything else is zero: not offered. */
 	a.completion_timestamp_mask = UINT64_MAX;
 	a.hca_core_clock = 1000000; /* kHz: a tick is a nanosecond */
-	a.device_cap_flags_ex = a.orig_attr.device_cap_flags;
+	a.device_cap_flags_ex = a.orig_attr.device_cap_flags | CAP_ATOMIC_WRITE;
 	a.cq_mod_caps.max_cq_count = UINT16_MAX;
 	a.cq_mod_caps.max_cq_period = UINT16_MAX;
 	a.phys_port_cnt_ex = 1;

@@ -27,6 +27,10 @@ static const struct wqe_rule rules[] = {
 					  WQE_HAS_DATA | WQE_HAS_ATOMIC |
 						  WQE_HAS_RESPONSE,
 					  IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD },
+	[IBV_WR_ATOMIC_WRITE] = { RC,
+				  WQE_HAS_DATA | WQE_HAS_REMOTE | WQE_HAS_RESPONSE |
+					  WQE_HAS_WORD,
+				  IBV_QP_EX_WITH_ATOMIC_WRITE },
 	[IBV_WR_SEND_WITH_INV] = { RC_UC, DATA, IBV_QP_EX_WITH_SEND_WITH_INV },
 };
 
@@ -74,6 +78,13 @@ int wqe_begin(const struct dev_qp *qp, struct wqe *w, uint64_t wr_id, unsigned o
 	w->send_flags = flags | (qp->sq.sig_all ? IBV_SEND_SIGNALED : 0);
 	w->opcode = (uint8_t)opcode;
 	return 0;
+}
+
+void wqe_set_word(struct wqe *w, const void *word)
+{
+	memcpy(&w->swap, word, sizeof(w->swap));
+	w->length = sizeof(w->swap);
+	w->is_inline = 1;
 }
 
 static int data_check(const struct dev_qp *qp, const struct wqe *w, size_t n,
@@ -172,6 +183,10 @@ int wqe_check_locked(struct dev_qp *qp, const struct wqe *w)
 				  "posting to QP 0x%x: an atomic needs one SGE of 8 "
 				  "bytes, not %u of %u",
 				  qp->qp.qp_num, w->num_sge, w->length);
+	if ((has & WQE_HAS_WORD) && w->length != 8)
+		return log_refuse(EINVAL,
+				  "posting to QP 0x%x: an atomic write of %u bytes, not 8",
+				  qp->qp.qp_num, w->length);
 	if ((has & WQE_HAS_RESPONSE) && !qp->attr.max_rd_atomic)
 		return log_refuse(EINVAL,
 				  "posting to QP 0x%x: a read or atomic, but "

@@ -15,6 +15,7 @@ enum wqe_has {
 	WQE_HAS_REMOTE = 4,   /* a target: wr.rdma of a request */
 	WQE_HAS_ATOMIC = 8,   /* a target: wr.atomic; the answer is 8 bytes in one SGE */
 	WQE_HAS_RESPONSE = 16, /* counts against max_rd_atomic */
+	WQE_HAS_WORD = 32,     /* the payload is 8 bytes */
 };
 
 struct wqe_rule {
@@ -47,6 +48,8 @@ static inline void wqe_set_atomic(struct wqe *w, uint32_t rkey, uint64_t raddr,
 	w->swap = swap;
 }
 
+/* The 8 bytes of an atomic write. */
+void wqe_set_word(struct wqe *w, const void *word);
 int wqe_set_sges(const struct dev_qp *qp, struct wqe *w, size_t n,
 		 const struct ibv_sge *sges);
 /* Copies the bytes now. The lists are those of the two interfaces. */

@@ -4,6 +4,7 @@
  * answered), RECV_POSTED after the NAK it answers. */
 #include "iwarp/batch.h"
 
+#include "base/be.h"
 #include "iwarp/crc32c.h"
 
 #include <arpa/inet.h>
@@ -280,7 +281,31 @@ static struct wqe *next_wqe(struct stream *s, const struct cursor *c)
 	return w;
 }
 
-static void read_header(struct rdmap_hdr *h, const struct wqe *w, uint32_t idx)
+/* The bytes of an atomic write, in the order they have in memory. */
+static int atomic_word(const struct stream *s, const struct wqe *w, uint64_t *word)
+{
+	struct mr_slot *refs[8];
+	struct iovec iov[8];
+	uint8_t raw[8];
+	size_t at = 0;
+	int n;
+
+	if (w->is_inline) {
+		*word = be64_get((const uint8_t *)&w->swap);
+		return 0;
+	}
+	n = sge_map(s->qp->pd, w->sge, w->num_sge, 0, 8, MR_LOCAL_READ, iov, refs, 8);
+	if (n < 0)
+		return n;
+	for (int i = 0; i < n; at += iov[i++].iov_len)
+		memcpy(raw + at, iov[i].iov_base, iov[i].iov_len);
+	sge_unmap(refs, n);
+	*word = be64_get(raw);
+	return 0;
+}
+
+static int read_header(const struct stream *s, struct rdmap_hdr *h, const struct wqe *w,
+		       uint32_t idx)
 {
 	if (w->opcode == IBV_WR_RDMA_READ) {
 		h->op = RDMAP_READ_REQ;
@@ -288,12 +313,16 @@ static void read_header(struct rdmap_hdr *h, const struct wqe *w, uint32_t idx)
 		h->read.size = w->length;
 		h->read.src_stag = w->rkey;
 		h->read.src_to = w->raddr;
-		return;
+		return 0;
 	}
 	h->op = RDMAP_ATOMIC_REQ;
 	h->atomic.id = idx;
 	h->atomic.stag = w->rkey;
 	h->atomic.to = w->raddr;
+	if (w->opcode == IBV_WR_ATOMIC_WRITE) {
+		h->atomic.opcode = RDMAP_ATOMIC_WRITE;
+		return atomic_word(s, w, &h->atomic.add_swap);
+	}
 	if (w->opcode == IBV_WR_ATOMIC_FETCH_AND_ADD) {
 		h->atomic.opcode = RDMAP_FETCH_ADD;
 		h->atomic.add_swap = w->compare_add;
@@ -302,6 +331,7 @@ static void read_header(struct rdmap_hdr *h, const struct wqe *w, uint32_t idx)
 		h->atomic.add_swap = w->swap;
 		h->atomic.compare = w->compare_add;
 	}
+	return 0;
 }
 
 static void data_header(struct rdmap_hdr *h, const struct wqe *w, struct cursor *c,
@@ -379,7 +409,7 @@ static int check_local(const struct stream *s, const struct wqe *w)
 {
 	if (w->is_inline)
 		return 0;
-	if (wqe_is_read(w))
+	if (wqe_is_read(w) && w->opcode != IBV_WR_ATOMIC_WRITE)
 		return sge_check(s->qp->pd, w->sge, w->num_sge, IBV_ACCESS_LOCAL_WRITE);
 	if (has_imm(w) || w->length > s->fpdu_max)
 		return sge_check(s->qp->pd, w->sge, w->num_sge, MR_LOCAL_READ);
@@ -427,7 +457,9 @@ static int add_request(struct batch *b, struct stream *s, struct cursor *c,
 		return add_probe(b, s, c, w);
 	f = batch_next(b);
 	if (wqe_is_read(w)) {
-		read_header(&h, w, c->idx);
+		ret = read_header(s, &h, w, c->idx);
+		if (ret)
+			return ret;
 		h.msn = c->msn1++;
 		c->rd_out++;
 		c->idx++;

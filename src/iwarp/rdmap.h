@@ -52,6 +52,7 @@ enum {
 enum { /* RFC 7306 section 5.2.1 */
 	RDMAP_FETCH_ADD = 0,
 	RDMAP_CMP_SWAP = 2,
+	RDMAP_ATOMIC_WRITE = 15, /* ours: add_swap is stored, as 8 bytes in wire order */
 };
 
 /* Our control messages (body of RDMAP_CTL). */

@@ -443,6 +443,10 @@ int req_atomic_resp(struct stream *s, const struct rdmap_hdr *h)
 		return 0;
 	if (w->opcode == IBV_WR_RDMA_READ || h->atomic_resp.id != idx)
 		return -EPROTO;
+	if (w->opcode == IBV_WR_ATOMIC_WRITE) {
+		read_finished(s, w, idx);
+		return 0;
+	}
 	n = sge_map(s->qp->pd, w->sge, w->num_sge, 0, 8, IBV_ACCESS_LOCAL_WRITE, iov, refs,
 		    DEV_MAX_SGE);
 	if (n < 0) {

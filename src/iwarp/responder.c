@@ -9,6 +9,7 @@
  * A plain peer knows no NAK: it gets Terminate, and nothing repeats anything. */
 #include "iwarp/iwarp.h"
 
+#include "base/be.h"
 #include "base/log.h"
 #include "iwarp/term.h"
 
@@ -333,7 +334,13 @@ static int begin_read(struct stream *s)
 static uint64_t atomic_apply(uint64_t *p, const struct rdmap_hdr *h)
 {
 	uint64_t old = h->atomic.compare;
+	uint64_t word;
 
+	if (h->atomic.opcode == RDMAP_ATOMIC_WRITE) {
+		be64_put((uint8_t *)&word, h->atomic.add_swap);
+		__atomic_store_n(p, word, __ATOMIC_SEQ_CST);
+		return 0;
+	}
 	if (h->atomic.opcode == RDMAP_FETCH_ADD)
 		return __atomic_fetch_add(p, h->atomic.add_swap, __ATOMIC_SEQ_CST);
 	__atomic_compare_exchange_n(p, &old, h->atomic.add_swap, false, __ATOMIC_SEQ_CST,
@@ -345,27 +352,29 @@ static int begin_atomic(struct stream *s)
 {
 	struct rdmap_hdr *h = &s->rx.h;
 	struct response *r;
+	bool write = h->atomic.opcode == RDMAP_ATOMIC_WRITE;
+	unsigned access = write ? IBV_ACCESS_REMOTE_WRITE : IBV_ACCESS_REMOTE_ATOMIC;
 	struct mr_slot *ref;
 	void *ptr;
 
 	lock_assert_held(&s->lock);
 	if (h->msn != s->rx.msn1 ||
-	    (h->atomic.opcode != RDMAP_FETCH_ADD && h->atomic.opcode != RDMAP_CMP_SWAP))
+	    (!write && h->atomic.opcode != RDMAP_FETCH_ADD &&
+	     h->atomic.opcode != RDMAP_CMP_SWAP))
 		return -EPROTO;
-	if (!served(s, IBV_ACCESS_REMOTE_ATOMIC))
+	if (!served(s, access))
 		return 0;
 	if (h->atomic.to & 7) {
 		resp_fail(s, NAK_INV_REQ, IBV_WC_SUCCESS, IBV_EVENT_QP_REQ_ERR,
 			  "atomic on an address that is not a multiple of 8");
 		return 0;
 	}
-	if (!allowed(s, IBV_ACCESS_REMOTE_ATOMIC, h->atomic.stag, h->atomic.to, 8))
+	if (!allowed(s, access, h->atomic.stag, h->atomic.to, 8))
 		return 0;
 	r = response_new(s);
 	if (!r)
 		return 0;
-	if (mr_get(s->qp->pd, h->atomic.stag, h->atomic.to, 8, IBV_ACCESS_REMOTE_ATOMIC, &ref,
-		   &ptr)) {
+	if (mr_get(s->qp->pd, h->atomic.stag, h->atomic.to, 8, access, &ref, &ptr)) {
 		resp_fail(s, NAK_REM_ACCESS, IBV_WC_SUCCESS, IBV_EVENT_QP_ACCESS_ERR,
 			  "the memory of an atomic was deregistered");
 		return 0;

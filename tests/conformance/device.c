@@ -37,6 +37,8 @@ static void both_queries_agree(void)
 	CHECK(a.node_guid && a.node_guid == ibv_get_device_guid(dev.ctx->device));
 	EQ(x.phys_port_cnt_ex, a.phys_port_cnt);
 	EQ((uint32_t)x.device_cap_flags_ex, a.device_cap_flags);
+	if (conf_user_device())
+		EQ(x.device_cap_flags_ex >> 32, 1u << 8); /* IBV_DEVICE_ATOMIC_WRITE */
 	input.comp_mask = 1;
 	EQ(ibv_query_device_ex(dev.ctx, &input, &x), EINVAL);
 	close_device();

@@ -543,6 +543,125 @@ static void plain_qps_have_no_builders(void)
 	done();
 }
 
+/* ---- atomic write -------------------------------------------------------------- */
+
+static const struct side_opt with_atomic_write = {
+	.send_ops = IBV_QP_EX_WITH_ATOMIC_WRITE | IBV_QP_EX_WITH_RDMA_WRITE,
+};
+
+static void atomic_write(void)
+{
+	struct ibv_send_wr wr;
+	struct ibv_sge s;
+	struct ibv_wc wc;
+	uint8_t word[8] = "ABCDEFGH";
+
+	pair(with_atomic_write);
+	ibv_wr_start(x.qpx);
+	ibv_wr_atomic_write(next(1), y.b.mr->rkey, raddr(64), word);
+	memset(word, 0, 8); /* copied */
+	OK(ibv_wr_complete(x.qpx));
+	conf_wc_get(x.cq, 1, IBV_WC_SUCCESS, &wc);
+	EQ(wc.opcode, IBV_WC_ATOMIC_WRITE);
+	CHECK(!memcmp(y.b.p + 64, "ABCDEFGH", 8));
+	CHECK(conf_is_fill(y.b.p, 0, 64) && conf_is_fill(y.b.p + 72, 0, 64));
+	/* By the old call the bytes come out of memory. */
+	memcpy(x.b.p, "abcdefgh", 8);
+	s = conf_sge(&x.b, 0, 8);
+	wr = conf_rdma(2, IBV_WR_ATOMIC_WRITE, &s, 1, y.b.p + 72, y.b.mr->rkey);
+	OK(conf_post(x.qp, &wr));
+	conf_wc_get(x.cq, 2, IBV_WC_SUCCESS, &wc);
+	EQ(wc.opcode, IBV_WC_ATOMIC_WRITE);
+	CHECK(!memcmp(y.b.p + 64, "ABCDEFGHabcdefgh", 16));
+	s.length = 4;
+	CHECK(conf_post(x.qp, &wr) != 0);
+	done();
+}
+
+static void atomic_write_in_pieces(void)
+{
+	struct ibv_sge s[3];
+	struct ibv_send_wr wr;
+	struct side_opt o = with_atomic_write;
+
+	if (!conf_user_device())
+		SKIP("one SGE is what others take");
+	o.sge = 3;
+	pair(o);
+	memcpy(x.b.p, "abcdefghijkl", 12);
+	s[0] = conf_sge(&x.b, 8, 3);
+	s[1] = conf_sge(&x.b, 0, 0);
+	s[2] = conf_sge(&x.b, 0, 5);
+	wr = conf_rdma(1, IBV_WR_ATOMIC_WRITE, s, 3, y.b.p, y.b.mr->rkey);
+	OK(conf_post(x.qp, &wr));
+	conf_wc_ok(x.cq, 1);
+	CHECK(!memcmp(y.b.p, "ijkabcde", 8));
+	s[2].lkey ^= 0x1100;
+	OK(conf_post(x.qp, &wr));
+	conf_wc_is(x.cq, 1, IBV_WC_LOC_PROT_ERR);
+	done();
+}
+
+static void atomic_write_unaligned(void)
+{
+	pair(with_atomic_write);
+	ibv_wr_start(x.qpx);
+	ibv_wr_atomic_write(next(1), y.b.mr->rkey, raddr(4), "ABCDEFGH");
+	OK(ibv_wr_complete(x.qpx));
+	conf_wc_is(x.cq, 1, IBV_WC_REM_INV_REQ_ERR);
+	CONF_MSG_ZERO(y.b.p, 32);
+	done();
+}
+
+/* The right to write is what it needs. */
+static void atomic_write_rights(void)
+{
+	struct ibv_mr *no, *yes;
+
+	pair(with_atomic_write);
+	MUST(yes = ibv_reg_mr(dev.pd, y.b.p, 64,
+			      IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE));
+	MUST(no = ibv_reg_mr(dev.pd, y.b.p, 64,
+			     IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_ATOMIC |
+				     IBV_ACCESS_REMOTE_READ));
+	ibv_wr_start(x.qpx);
+	ibv_wr_atomic_write(next(1), yes->rkey, raddr(0), "ABCDEFGH");
+	ibv_wr_atomic_write(next(2), no->rkey, raddr(8), "ABCDEFGH");
+	OK(ibv_wr_complete(x.qpx));
+	conf_wc_ok(x.cq, 1);
+	conf_wc_is(x.cq, 2, IBV_WC_REM_ACCESS_ERR);
+	CHECK(!memcmp(y.b.p, "ABCDEFGH\0\0\0\0\0\0\0", 16));
+	OK(ibv_dereg_mr(yes));
+	OK(ibv_dereg_mr(no));
+	done();
+}
+
+/* What it is made for: the word says that all before it is there. */
+static void atomic_write_is_a_flag(void)
+{
+	enum { LEN = 200000 };
+	uint64_t *flag;
+
+	pair(with_atomic_write);
+	flag = (uint64_t *)(y.b.p + LEN);
+	for (uint64_t i = 1; i <= 50; i++) {
+		uint64_t end = conf_now() + conf_ms(CONF_WAIT) * 1000000ull;
+
+		memset(x.b.p, (int)i, LEN);
+		ibv_wr_start(x.qpx);
+		ibv_wr_rdma_write(next(1), y.b.mr->rkey, raddr(0));
+		sge(0, LEN);
+		ibv_wr_atomic_write(next(2), y.b.mr->rkey, raddr(LEN), &i);
+		OK(ibv_wr_complete(x.qpx));
+		while (__atomic_load_n(flag, __ATOMIC_ACQUIRE) != i)
+			CHECK(conf_now() < end);
+		CHECK(conf_is_fill(y.b.p, (int)i, LEN));
+		conf_wc_ok(x.cq, 1);
+		conf_wc_ok(x.cq, 2);
+	}
+	done();
+}
+
 /* ---- threads ------------------------------------------------------------------ */
 
 enum { THREADS = 4, EACH = 300 };
@@ -632,6 +751,11 @@ static const struct conf_case cases[] = {
 	CASE(data_of_the_wrong_size),
 	CASE(creation_refused),
 	CASE(plain_qps_have_no_builders),
+	CASE(atomic_write),
+	CASE(atomic_write_in_pieces),
+	CASE(atomic_write_unaligned),
+	CASE(atomic_write_rights),
+	CASE(atomic_write_is_a_flag),
 	CASE(regions_of_threads),
 };
 
