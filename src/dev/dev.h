@@ -6,6 +6,7 @@
  * Lock order (outer first):
  *	cq->src_lock > stream lock (transport) > qp->lock > srq->lock > cq->lock
  *	> evq lock of a completion channel or of the context > loop's own lock.
+ *	qp->lock > the windows' lock (mw.c) > the key table's (mr.c).
  * No lock of this list is held while an application's callback could run (there
  * are none) or while waiting for another thread, except the bounded waits named
  * in mr.c. */
@@ -32,6 +33,7 @@ enum {
 	DEV_MAX_CQ = 65536,
 	DEV_MAX_CQE = 4194303,
 	DEV_MAX_MR = 1 << 20,
+	DEV_MAX_MW = 1 << 20,
 	DEV_MAX_PD = 65536,
 	DEV_MAX_SRQ = 65536,
 	DEV_MAX_SRQ_WR = 32768,
@@ -87,6 +89,8 @@ static inline struct dev_pd *pd_root(struct dev_pd *p)
 
 /* ---- memory: mr.c holds the only access check --------------------------- */
 
+struct dev_qp;
+
 struct mr_slot; /* one key of the key table; never freed, see mr.c */
 
 struct dev_mr {
@@ -104,8 +108,8 @@ static inline struct dev_mr *to_mr(struct ibv_mr *m)
 /* Access that is only read locally needs no flag. */
 #define MR_LOCAL_READ 0u
 
-/* Checks that [addr, addr+len) lies in the region (or bound window) named by
- * key, that it belongs to pd and grants all of `access` (IBV_ACCESS_* flags, or
+/* Checks that [addr, addr+len) lies in the region named by the local key, that it
+ * belongs to pd and grants all of `access` (IBV_ACCESS_* flags, or
  * MR_LOCAL_READ). On success *ptr is the memory and *ref holds the key in use:
  * a deregistration waits until mr_put(). Hold it only around a copy or one
  * non-blocking system call, never while waiting for a peer.
@@ -113,11 +117,27 @@ static inline struct dev_mr *to_mr(struct ibv_mr *m)
  * The key is checked for len == 0 too. Lock-free; callable under any lock. */
 int mr_get(struct dev_pd *pd, uint32_t key, uint64_t addr, uint64_t len,
 	   unsigned access, struct mr_slot **ref, void **ptr);
+/* The same for the remote key of a region or of a bound window, used by the peer
+ * of qp. -EPERM also: a type 2 window of another QP. */
+int mr_get_remote(const struct dev_qp *qp, uint32_t key, uint64_t addr, uint64_t len,
+		  unsigned access, struct mr_slot **ref, void **ptr);
 void mr_put(struct mr_slot *ref);
 
-/* Remote invalidation (send with invalidate, local invalidate): -EINVAL if key
- * names no type 2 window or cannot be invalidated from pd. */
-int mr_invalidate(struct dev_pd *pd, uint32_t key);
+/* ---- memory windows: mw.c ------------------------------------------------- */
+
+struct dev_mw {
+	struct ibv_mw mw;
+	struct mr_slot *slot; /* its key is published while the window is bound */
+};
+
+static inline struct dev_mw *to_mw(struct ibv_mw *m)
+{
+	return container_of(m, struct dev_mw, mw);
+}
+
+/* Unbinds the type 2 window that key names; for sends with invalidate and local
+ * invalidates. -EINVAL if it names none that is bound through qp, on its PD. */
+int mw_invalidate(const struct dev_qp *qp, uint32_t key);
 
 /* ---- completion queue --------------------------------------------------- */
 
@@ -234,12 +254,22 @@ struct wqe {
 	uint8_t is_inline;	/* payload is in data(), no SGEs */
 	uint8_t num_sge;
 	uint32_t length;	/* bytes of payload */
-	uint32_t imm_or_rkey;	/* imm_data (network order) or invalidate_rkey */
+	uint32_t imm_or_rkey;	/* imm_data (network order) or invalidate_rkey; bind:
+				 * a key that the window has had */
 	uint32_t rkey;
 	uint32_t srqn;		/* XRC: the peer's SRQ */
-	uint64_t raddr;		/* RDMA and atomic target */
-	uint64_t compare_add;
-	uint64_t swap;		/* atomic write that is_inline: its bytes */
+	uint64_t raddr;		/* RDMA and atomic target; bind: where the window begins */
+	union {
+		struct {
+			uint64_t compare_add;
+			uint64_t swap; /* atomic write that is_inline: its bytes */
+		};
+		struct { /* IBV_WR_BIND_MW; rkey is the new key */
+			uint64_t bind_len;
+			uint32_t bind_lkey; /* of the region; 0: none */
+			uint32_t bind_access;
+		};
+	};
 	uint32_t sent;		/* transport: bytes of payload handed to the medium */
 	uint32_t got;		/* transport: bytes of a read response placed */
 	uint32_t number;	/* transport: request number, 24 bit */
@@ -257,6 +287,12 @@ static inline bool wqe_is_read(const struct wqe *w)
 {
 	return w->opcode == IBV_WR_RDMA_READ || w->opcode == IBV_WR_ATOMIC_FETCH_AND_ADD ||
 	       w->opcode == IBV_WR_ATOMIC_CMP_AND_SWP || w->opcode == IBV_WR_ATOMIC_WRITE;
+}
+
+/* Carried out by this side alone; no peer hears of it: sq_run_local_locked(). */
+static inline bool wqe_is_local(const struct wqe *w)
+{
+	return w->opcode == IBV_WR_BIND_MW || w->opcode == IBV_WR_LOCAL_INV;
 }
 
 struct rqe {
@@ -333,6 +369,7 @@ struct dev_qp {
 	};
 	struct lock lock; /* guards qp.state, attr, sq, rq, cur, flushed, rnr_told */
 	struct lock modify_lock; /* outermost: one ibv_modify_qp at a time */
+	uint64_t id;		 /* unlike qp_num never used again in this process */
 	struct dev_pd *pd; /* the root; qp.pd is the name it was made by */
 	struct dev_cq *send_cq, *recv_cq;
 	struct dev_srq *srq; /* or NULL */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Memory regions: the key table and the only access check of the device.
+/* Memory regions: the key table, which windows share (mw.c), and the only access
+ * check of the device.
  *
  * Design notes.
  *
@@ -20,6 +21,7 @@
  * The wait is bounded: users hold a key around a copy or one non-blocking system
  * call (dev.h). It sleeps on the counter's futex. */
 #include "base/log.h"
+#include "dev/mr_slot.h"
 #include "dev/verbs.h"
 
 #include <errno.h>
@@ -32,27 +34,16 @@
 
 enum {
 	CHUNK = 1024,
-	CHUNKS = DEV_MAX_MR / CHUNK,
+	SLOTS = DEV_MAX_MR + DEV_MAX_MW,
+	CHUNKS = SLOTS / CHUNK,
 	KEY_MASK = 0xffffff,
 	KEEP_FREE = 64, /* so many free slots rest before the oldest is reused */
-};
-
-struct mr_slot {
-	_Atomic uint32_t key; /* 0: withdrawn */
-	_Atomic uint32_t in_use;
-	_Atomic uint32_t waiting; /* a deregistration sleeps on in_use */
-	uint32_t index;
-	uint8_t tag;
-	unsigned access;
-	struct dev_pd *pd;
-	uint64_t iova, len;
-	uint8_t *addr;
-	struct mr_slot *next_free; /* table_lock */
 };
 
 static struct lock table_lock = LOCK_INIT;
 static _Atomic(struct mr_slot *) chunks[CHUNKS]; /* written under table_lock */
 static uint32_t used;				 /* table_lock: slots ever given out */
+static uint32_t regions, windows;		 /* table_lock: of these, given out now */
 static struct mr_slot *free_head, **free_tail = &free_head; /* table_lock */
 static uint32_t nfree;					    /* table_lock */
 static uint32_t key_mul, key_inv, key_xor; /* fixed before the first slot */
@@ -74,12 +65,15 @@ static uint32_t random32(void)
 static void key_init(void)
 {
 	key_mul = (random32() | 1) & KEY_MASK;
-	key_xor = random32() & KEY_MASK;
 	/* Newton's iteration: an odd number is its own inverse mod 8, and each
 	 * step doubles the bits that are right: 3, 6, 12, 24. */
 	key_inv = key_mul;
 	for (int i = 0; i < 4; i++)
 		key_inv = key_inv * (2 - key_mul * key_inv) & KEY_MASK;
+	/* No slot has 24 bits of zeros: the key 0 is none, whatever the tag. */
+	do
+		key_xor = random32() & KEY_MASK;
+	while ((key_xor * key_inv & KEY_MASK) < SLOTS);
 }
 
 static uint32_t key_make(uint32_t index, uint8_t tag)
@@ -87,12 +81,17 @@ static uint32_t key_make(uint32_t index, uint8_t tag)
 	return (((index * key_mul & KEY_MASK) ^ key_xor) << 8) | tag;
 }
 
-static struct mr_slot *slot_find(uint32_t key)
+uint32_t slot_key(const struct mr_slot *s)
+{
+	return key_make(s->index, s->tag);
+}
+
+struct mr_slot *slot_find(uint32_t key)
 {
 	uint32_t index = ((key >> 8) ^ key_xor) * key_inv & KEY_MASK;
 	struct mr_slot *chunk;
 
-	if (index >= DEV_MAX_MR)
+	if (index >= SLOTS)
 		return NULL;
 	chunk = atomic_load_explicit(&chunks[index / CHUNK], memory_order_acquire);
 	return chunk ? &chunk[index % CHUNK] : NULL;
@@ -104,7 +103,7 @@ static struct mr_slot *slot_fresh_locked(void)
 	uint32_t i = used;
 
 	lock_assert_held(&table_lock);
-	if (i >= DEV_MAX_MR)
+	if (i >= SLOTS)
 		return NULL;
 	if (i == 0)
 		key_init();
@@ -120,19 +119,16 @@ static struct mr_slot *slot_fresh_locked(void)
 	return &atomic_load_explicit(&chunks[i / CHUNK], memory_order_relaxed)[i % CHUNK];
 }
 
-/* A new key: never the tag of last time, and never the key 0. */
-static void slot_retag(struct mr_slot *s)
+static bool is_window(const struct mr_slot *s)
 {
-	do
-		s->tag = (uint8_t)(s->tag + 1 + random32() % 255);
-	while (!key_make(s->index, s->tag));
+	return s->kind == SLOT_MW1 || s->kind == SLOT_MW2;
 }
 
-static struct mr_slot *slot_alloc(void)
+static struct mr_slot *slot_take_locked(void)
 {
 	struct mr_slot *s = NULL;
 
-	lock_get(&table_lock);
+	lock_assert_held(&table_lock);
 	if (nfree <= KEEP_FREE)
 		s = slot_fresh_locked();
 	if (!s && free_head) {
@@ -142,17 +138,39 @@ static struct mr_slot *slot_alloc(void)
 			free_tail = &free_head;
 		nfree--;
 	}
+	return s;
+}
+
+struct mr_slot *slot_alloc(enum slot_kind kind)
+{
+	bool window = kind == SLOT_MW1 || kind == SLOT_MW2;
+	uint32_t *count = window ? &windows : &regions;
+	struct mr_slot *s = NULL;
+
+	lock_get(&table_lock);
+	if (*count < (uint32_t)(window ? DEV_MAX_MW : DEV_MAX_MR))
+		s = slot_take_locked();
+	if (s)
+		++*count;
 	lock_put(&table_lock);
 	if (!s)
 		return NULL;
+	s->kind = (uint8_t)kind;
 	slot_retag(s);
 	return s;
 }
 
-static void slot_free(struct mr_slot *s)
+/* Never the tag of last time. */
+void slot_retag(struct mr_slot *s)
+{
+	s->tag = (uint8_t)(s->tag + 1 + random32() % 255);
+}
+
+void slot_free(struct mr_slot *s)
 {
 	s->pd = NULL;
 	lock_get(&table_lock);
+	--*(is_window(s) ? &windows : &regions);
 	s->next_free = NULL;
 	*free_tail = s;
 	free_tail = &s->next_free;
@@ -160,13 +178,12 @@ static void slot_free(struct mr_slot *s)
 	lock_put(&table_lock);
 }
 
-static void slot_publish(struct mr_slot *s)
+void slot_publish(struct mr_slot *s)
 {
-	atomic_store(&s->key, key_make(s->index, s->tag));
+	atomic_store(&s->key, slot_key(s));
 }
 
-/* After this nobody uses the slot's memory, and nobody will. */
-static void slot_withdraw(struct mr_slot *s)
+void slot_withdraw(struct mr_slot *s)
 {
 	uint32_t n;
 
@@ -184,10 +201,26 @@ void mr_put(struct mr_slot *s)
 			0);
 }
 
-int mr_get(struct dev_pd *pd, uint32_t key, uint64_t addr, uint64_t len, unsigned access,
-	   struct mr_slot **ref, void **ptr)
+/* ---- the check -------------------------------------------------------------- */
+
+/* The rules that depend on what the key names. Only a region is named by a local
+ * key; a null region is named by nothing else; a type 2 window serves the QP
+ * through which it was bound (2B: and its PD). */
+static int kind_check(const struct mr_slot *s, const struct dev_pd *pd,
+		      const struct dev_qp *remote)
 {
-	struct mr_slot *s = key ? slot_find(key) : NULL;
+	if (remote ? s->kind == SLOT_NULL : is_window(s))
+		return -ENOENT;
+	if (s->pd != pd || (s->kind == SLOT_MW2 && s->qp_id != remote->id))
+		return -EPERM;
+	return 0;
+}
+
+static inline int check(struct dev_pd *pd, const struct dev_qp *remote, uint32_t key,
+			uint64_t addr, uint64_t len, unsigned access,
+			struct mr_slot **ref, void **ptr)
+{
+	struct mr_slot *s = slot_find(key);
 	int ret;
 
 	if (!s)
@@ -195,29 +228,34 @@ int mr_get(struct dev_pd *pd, uint32_t key, uint64_t addr, uint64_t len, unsigne
 	atomic_fetch_add(&s->in_use, 1);
 	if (atomic_load(&s->key) != key)
 		ret = -ENOENT;
-	else if (s->pd != pd)
-		ret = -EPERM;
+	else if ((ret = kind_check(s, pd, remote)))
+		;
 	else if ((s->access & access) != access)
 		ret = -EACCES;
 	else if (addr < s->iova || addr - s->iova > s->len ||
-		 len > s->len - (addr - s->iova))
+		 len > s->len - (addr - s->iova) ||
+		 (s->kind == SLOT_NULL && len > DEV_MAX_MSG))
 		ret = -ERANGE;
-	else
-		ret = 0;
 	if (ret) {
 		mr_put(s);
 		return ret;
 	}
 	*ref = s;
-	*ptr = s->addr + (addr - s->iova);
+	*ptr = s->kind == SLOT_NULL ? mr_null_memory(access) :
+				      s->addr + (addr - s->iova);
 	return 0;
 }
 
-int mr_invalidate(struct dev_pd *pd, uint32_t key)
+int mr_get(struct dev_pd *pd, uint32_t key, uint64_t addr, uint64_t len, unsigned access,
+	   struct mr_slot **ref, void **ptr)
 {
-	/* There are no memory windows yet, and a region cannot be invalidated. */
-	return log_refuse(EINVAL, "invalidating key 0x%x on PD %u: no type 2 window", key,
-			  pd->pd.handle);
+	return check(pd, NULL, key, addr, len, access, ref, ptr);
+}
+
+int mr_get_remote(const struct dev_qp *qp, uint32_t key, uint64_t addr, uint64_t len,
+		  unsigned access, struct mr_slot **ref, void **ptr)
+{
+	return check(qp->pd, qp, key, addr, len, access, ref, ptr);
 }
 
 /* ---- registration --------------------------------------------------------- */
@@ -273,6 +311,26 @@ static void slot_fill(struct mr_slot *s, const struct dev_mr *mr)
 	s->addr = mr->mr.addr;
 }
 
+static struct dev_mr *mr_new(struct dev_pd *pd, enum slot_kind kind)
+{
+	struct dev_mr *mr = calloc(1, sizeof(*mr));
+
+	if (!mr)
+		return NULL;
+	mr->slot = slot_alloc(kind);
+	if (!mr->slot) {
+		free(mr);
+		log_info("registering memory: no key is free (%d regions)", DEV_MAX_MR);
+		return NULL;
+	}
+	mr->mr.context = pd->pd.context;
+	mr->mr.pd = &pd->pd;
+	mr->mr.handle = mr->slot->index;
+	mr->mr.lkey = slot_key(mr->slot);
+	atomic_fetch_add(&pd->refs, 1);
+	return mr;
+}
+
 int mr_reg(struct dev_pd *pd, void *addr, size_t len, uint64_t iova, unsigned access,
 	   struct dev_mr **out)
 {
@@ -283,93 +341,133 @@ int mr_reg(struct dev_pd *pd, void *addr, size_t len, uint64_t iova, unsigned ac
 		ret = range_check((uintptr_t)addr, len, iova, access);
 	if (ret)
 		return ret;
-	mr = calloc(1, sizeof(*mr));
+	mr = mr_new(pd, SLOT_MR);
 	if (!mr)
 		return -ENOMEM;
-	mr->slot = slot_alloc();
-	if (!mr->slot) {
-		free(mr);
-		return log_refuse(ENOMEM,
-				  "registering memory: no key is free (%d regions)",
-				  DEV_MAX_MR);
-	}
-	mr->mr.context = pd->pd.context;
-	mr->mr.pd = &pd->pd;
 	mr->mr.addr = addr;
 	mr->mr.length = len;
-	mr->mr.handle = mr->slot->index;
-	mr->mr.lkey = mr->mr.rkey = key_make(mr->slot->index, mr->slot->tag);
+	mr->mr.rkey = mr->mr.lkey;
 	mr->iova = access & IBV_ACCESS_ZERO_BASED ? 0 : iova;
 	mr->access = access;
-	atomic_fetch_add(&pd->refs, 1);
 	slot_fill(mr->slot, mr);
 	slot_publish(mr->slot);
 	*out = mr;
 	return 0;
 }
 
-void mr_dereg(struct dev_mr *mr)
+int mr_alloc_null(struct dev_pd *pd, struct dev_mr **out)
 {
-	slot_withdraw(mr->slot);
+	struct dev_mr *mr;
+	int ret = mr_null_init();
+
+	if (ret)
+		return ret;
+	mr = mr_new(pd, SLOT_NULL);
+	if (!mr)
+		return -ENOMEM;
+	mr->mr.length = SIZE_MAX;
+	mr->access = IBV_ACCESS_LOCAL_WRITE;
+	slot_fill(mr->slot, mr);
+	slot_publish(mr->slot);
+	*out = mr;
+	return 0;
+}
+
+int mr_dereg(struct dev_mr *mr)
+{
+	int ret = mw_region_withdraw(mr->slot);
+
+	if (ret)
+		return ret;
 	slot_free(mr->slot);
 	atomic_fetch_sub(&to_pd(mr->mr.pd)->refs, 1);
 	free(mr);
+	return 0;
 }
 
-static int rereg_check(const struct dev_mr *mr, int flags, const struct dev_pd *pd,
-		       void *addr, size_t len, unsigned access)
+/* What the original's library looks at itself: the region stays as it was. */
+static int rereg_input_check(const struct dev_mr *mr, int flags, void *addr, size_t len,
+			     unsigned access)
 {
-	int ret = 0;
-
-	if (!flags || (flags & ~IBV_REREG_MR_FLAGS_SUPPORTED))
+	if (mr->slot->kind != SLOT_MR)
+		return log_refuse(EINVAL, "ibv_rereg_mr: of a null region");
+	if (flags & ~IBV_REREG_MR_FLAGS_SUPPORTED)
 		return log_refuse(EINVAL, "ibv_rereg_mr: flags 0x%x", flags);
+	if ((flags & IBV_REREG_MR_CHANGE_TRANSLATION) && (!addr || !len))
+		return log_refuse(EINVAL, "ibv_rereg_mr: the new range is empty");
+	if (access && !(flags & IBV_REREG_MR_CHANGE_ACCESS))
+		return log_refuse(EINVAL,
+				  "ibv_rereg_mr: access 0x%x without CHANGE_ACCESS",
+				  access);
+	return 0;
+}
+
+/* The region as it will be. */
+static int rereg_check(const struct dev_mr *mr, int flags, const struct dev_pd *pd,
+		       const struct dev_mr *to)
+{
+	int ret;
+
+	if (!flags)
+		return log_refuse(EINVAL, "ibv_rereg_mr: no flags, nothing to change");
 	if ((flags & IBV_REREG_MR_CHANGE_PD) && (!pd || pd->pd.context != mr->mr.context))
 		return log_refuse(EINVAL,
 				  "ibv_rereg_mr: the new PD is none of this context");
-	if ((flags & IBV_REREG_MR_CHANGE_TRANSLATION) && (!addr || !len))
-		return log_refuse(EINVAL, "ibv_rereg_mr: the new range is empty");
-	if (flags & IBV_REREG_MR_CHANGE_ACCESS)
-		ret = access_check(access);
+	ret = access_check(to->access);
 	if (ret)
 		return ret;
-	return range_check((uintptr_t)addr, len, (uintptr_t)addr, access);
+	return range_check((uintptr_t)to->mr.addr, to->mr.length,
+			   flags & IBV_REREG_MR_CHANGE_TRANSLATION ?
+				   (uintptr_t)to->mr.addr :
+				   mr->iova,
+			   to->access | (mr->access & IBV_ACCESS_ZERO_BASED));
 }
 
-/* The old region stays as it was when the input is refused. Else it is, as the
- * InfiniBand specification has it, a deregistration followed by a registration: the
- * old key is dead. */
+/* The keys are new ones even if only rights have changed: the verbs return keys
+ * from a reregistration, and whoever goes on with the old ones must hear of it. */
+static void rereg_apply(struct dev_mr *mr, const struct dev_mr *to)
+{
+	if (to->mr.pd != mr->mr.pd) {
+		atomic_fetch_sub(&to_pd(mr->mr.pd)->refs, 1);
+		atomic_fetch_add(&to_pd(to->mr.pd)->refs, 1);
+	}
+	mr->mr.pd = to->mr.pd;
+	mr->mr.addr = to->mr.addr;
+	mr->mr.length = to->mr.length;
+	mr->iova = to->iova;
+	mr->access = to->access;
+	slot_retag(mr->slot);
+	mr->mr.lkey = mr->mr.rkey = slot_key(mr->slot);
+	slot_fill(mr->slot, mr);
+	slot_publish(mr->slot);
+}
+
 int mr_rereg(struct dev_mr *mr, int flags, struct dev_pd *pd, void *addr, size_t len,
 	     unsigned access)
 {
-	bool moved = flags & IBV_REREG_MR_CHANGE_TRANSLATION;
-	int ret;
+	int ret = rereg_input_check(mr, flags, addr, len, access);
+	struct dev_mr to = *mr;
 
-	if (!(flags & IBV_REREG_MR_CHANGE_ACCESS))
-		access = mr->access;
-	if (!moved) {
-		addr = mr->mr.addr;
-		len = mr->mr.length;
-	}
-	ret = rereg_check(mr, flags, pd, addr, len, access);
 	if (ret) {
 		errno = -ret;
 		return IBV_REREG_MR_ERR_INPUT;
 	}
-	slot_withdraw(mr->slot);
-	if (flags & IBV_REREG_MR_CHANGE_PD) {
-		atomic_fetch_sub(&to_pd(mr->mr.pd)->refs, 1);
-		atomic_fetch_add(&pd->refs, 1);
-		mr->mr.pd = &pd->pd;
+	if (flags & IBV_REREG_MR_CHANGE_PD && pd)
+		to.mr.pd = &pd->pd;
+	if (flags & IBV_REREG_MR_CHANGE_ACCESS)
+		to.access = access;
+	if (flags & IBV_REREG_MR_CHANGE_TRANSLATION) {
+		to.mr.addr = addr;
+		to.mr.length = len;
+		to.iova = to.access & IBV_ACCESS_ZERO_BASED ? 0 : (uintptr_t)addr;
 	}
-	if (moved) {
-		mr->mr.addr = addr;
-		mr->mr.length = len;
-		mr->iova = access & IBV_ACCESS_ZERO_BASED ? 0 : (uintptr_t)addr;
+	ret = rereg_check(mr, flags, pd, &to);
+	if (!ret)
+		ret = mw_region_withdraw(mr->slot);
+	if (ret) {
+		errno = -ret;
+		return IBV_REREG_MR_ERR_CMD;
 	}
-	mr->access = access;
-	slot_retag(mr->slot);
-	mr->mr.lkey = mr->mr.rkey = key_make(mr->slot->index, mr->slot->tag);
-	slot_fill(mr->slot, mr);
-	slot_publish(mr->slot);
+	rereg_apply(mr, &to);
 	return 0;
 }

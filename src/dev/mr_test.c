@@ -140,17 +140,22 @@ static void rereg(void)
 	struct dev_mr *mr;
 	void *p = NULL;
 	uint64_t at = (uintptr_t)b;
+	uint32_t key;
 
 	REQUIRE(mr_reg(pd, a, 64, (uintptr_t)a, 0, &mr) == 0);
-	CHECK_EQ(mr_rereg(mr, 0, NULL, NULL, 0, 0), IBV_REREG_MR_ERR_INPUT);
+	key = mr->mr.lkey;
 	CHECK_EQ(mr_rereg(mr, 8, NULL, NULL, 0, 0), IBV_REREG_MR_ERR_INPUT);
-	CHECK_EQ(mr_rereg(mr, IBV_REREG_MR_CHANGE_PD, NULL, NULL, 0, 0),
+	CHECK_EQ(mr_rereg(mr, IBV_REREG_MR_CHANGE_PD, other, NULL, 0, RW),
 		 IBV_REREG_MR_ERR_INPUT);
+	CHECK_EQ(mr_rereg(mr, 0, NULL, NULL, 0, 0), IBV_REREG_MR_ERR_CMD);
+	CHECK_EQ(mr_rereg(mr, IBV_REREG_MR_CHANGE_PD, NULL, NULL, 0, 0),
+		 IBV_REREG_MR_ERR_CMD);
 	CHECK_EQ(mr_rereg(mr, IBV_REREG_MR_CHANGE_ACCESS, NULL, NULL, 0,
 			  IBV_ACCESS_REMOTE_WRITE),
-		 IBV_REREG_MR_ERR_INPUT);
+		 IBV_REREG_MR_ERR_CMD);
 	CHECK_EQ(errno, EINVAL);
-	CHECK_EQ(get(pd, mr->mr.lkey, (uintptr_t)a, 64, 0, &p), 0);
+	CHECK_EQ(mr->mr.lkey, key); /* a refused one changes nothing */
+	CHECK_EQ(get(pd, key, (uintptr_t)a, 64, 0, &p), 0);
 	CHECK_EQ(mr_rereg(mr,
 			  IBV_REREG_MR_CHANGE_TRANSLATION | IBV_REREG_MR_CHANGE_PD |
 				  IBV_REREG_MR_CHANGE_ACCESS,
@@ -160,9 +165,55 @@ static void rereg(void)
 	CHECK(p == b && mr->mr.addr == b && mr->mr.length == 128 &&
 	      mr->mr.pd == &other->pd);
 	CHECK_EQ(get(pd, mr->mr.lkey, at, 1, 0, &p), -EPERM);
+	CHECK(mr->mr.lkey != key);
+	CHECK_EQ(get(other, key, at, 1, 0, &p), -ENOENT);
 	mr_dereg(mr);
 	CHECK_EQ(atomic_load(&pd->refs), 0);
 	CHECK_EQ(atomic_load(&other->refs), 0);
+}
+
+/* An I/O address stays when only rights change. */
+static void rereg_keeps_the_address(void)
+{
+	char *buf = aligned_alloc(4096, 4096);
+	struct dev_mr *mr;
+	void *p = NULL;
+
+	REQUIRE(mr_reg(pd, buf + 16, 100, 0x7000010, 0, &mr) == 0);
+	CHECK_EQ(mr_rereg(mr, IBV_REREG_MR_CHANGE_ACCESS, NULL, NULL, 0, RW), 0);
+	CHECK_EQ(get(pd, mr->mr.lkey, 0x7000010, 100, RW, &p), 0);
+	CHECK(p == buf + 16);
+	CHECK_EQ(mr_rereg(mr, IBV_REREG_MR_CHANGE_TRANSLATION, NULL, buf, 50, 0), 0);
+	CHECK_EQ(get(pd, mr->mr.lkey, (uintptr_t)buf, 50, RW, &p), 0);
+	CHECK(p == buf);
+	mr_dereg(mr);
+	free(buf);
+}
+
+/* A local key for any address: zeros to read, somewhere to write, 2 GiB of both. */
+static void null_region(void)
+{
+	struct dev_mr *mr;
+	uint8_t *zeros, *sink;
+	void *p = NULL;
+
+	REQUIRE(mr_alloc_null(pd, &mr) == 0);
+	CHECK(mr->mr.length == SIZE_MAX && mr->mr.lkey && !mr->mr.rkey);
+	CHECK_EQ(get(pd, mr->mr.lkey, 0, DEV_MAX_MSG, MR_LOCAL_READ, &p), 0);
+	zeros = p;
+	CHECK_EQ(get(pd, mr->mr.lkey, UINT64_MAX - 10, 10, IBV_ACCESS_LOCAL_WRITE, &p),
+		 0);
+	sink = p;
+	CHECK_EQ(get(pd, mr->mr.lkey, 5, DEV_MAX_MSG + 1ull, MR_LOCAL_READ, &p), -ERANGE);
+	CHECK_EQ(get(other, mr->mr.lkey, 0, 10, MR_LOCAL_READ, &p), -EPERM);
+	CHECK_EQ(get(pd, mr->mr.lkey, 0, 10, IBV_ACCESS_REMOTE_READ, &p), -EACCES);
+	for (size_t at = 0; at < DEV_MAX_MSG; at += 1 << 20) {
+		sink[at] = sink[at + (1 << 20) - 1] = 0xff;
+		CHECK(!zeros[at] && !zeros[at + (1 << 20) - 1]);
+	}
+	CHECK_EQ(mr_rereg(mr, IBV_REREG_MR_CHANGE_ACCESS, NULL, NULL, 0, 0),
+		 IBV_REREG_MR_ERR_INPUT);
+	CHECK_EQ(mr_dereg(mr), 0);
 }
 
 /* 3000 regions at once over three chunks: all keys differ and find their own. */
@@ -255,6 +306,8 @@ int main(int argc, char **argv)
 	T_RUN(registration);
 	T_RUN(huge);
 	T_RUN(rereg);
+	T_RUN(rereg_keeps_the_address);
+	T_RUN(null_region);
 	T_RUN(many);
 	T_RUN(dereg_waits_for_users);
 	CHECK_EQ(pd_dealloc(pd), 0);

@@ -130,21 +130,43 @@ static int op_query_rt_values(struct ibv_context *context, struct ibv_values_ex 
 	return fork_dead() ? ENODEV : -query_rt_values(values);
 }
 
+static struct ibv_mw *op_alloc_mw(struct ibv_pd *pd, enum ibv_mw_type type)
+{
+	struct dev_mw *mw = NULL;
+	int ret = fork_dead() ? -ENODEV : mw_alloc(to_pd(pd), type, &mw);
+
+	if (ret) {
+		errno = -ret;
+		return NULL;
+	}
+	return &mw->mw;
+}
+
+static int op_dealloc_mw(struct ibv_mw *mw)
+{
+	if (!fork_dead())
+		mw_dealloc(to_mw(mw));
+	return 0;
+}
+
+static int op_bind_mw(struct ibv_qp *qp, struct ibv_mw *mw, struct ibv_mw_bind *bind)
+{
+	return fork_dead() ? ENODEV : -mw_bind(to_qp(qp), to_mw(mw), bind);
+}
+
+static struct ibv_mr *op_alloc_null_mr(struct ibv_pd *pd)
+{
+	struct dev_mr *mr = NULL;
+	int ret = fork_dead() ? -ENODEV : mr_alloc_null(to_pd(pd), &mr);
+
+	if (ret) {
+		errno = -ret;
+		return NULL;
+	}
+	return &mr->mr;
+}
+
 /* ---- called by the header without a check ------------------------------------- */
-
-static int op_no_bind_mw(struct ibv_qp *qp, struct ibv_mw *mw, struct ibv_mw_bind *bind)
-{
-	(void)qp;
-	(void)mw;
-	(void)bind;
-	return EOPNOTSUPP;
-}
-
-static int op_no_dealloc_mw(struct ibv_mw *mw)
-{
-	(void)mw;
-	return EOPNOTSUPP;
-}
 
 static int op_no_close_xrcd(struct ibv_xrcd *xrcd)
 {
@@ -161,8 +183,9 @@ void ops_fill(struct verbs_context *v)
 	ops->post_send = op_post_send;
 	ops->post_recv = op_post_recv;
 	ops->post_srq_recv = op_post_srq_recv;
-	ops->bind_mw = op_no_bind_mw;
-	ops->dealloc_mw = op_no_dealloc_mw;
+	ops->alloc_mw = op_alloc_mw;
+	ops->bind_mw = op_bind_mw;
+	ops->dealloc_mw = op_dealloc_mw;
 	v->query_port = op_query_port;
 	v->query_device_ex = op_query_device_ex;
 	v->create_cq_ex = op_create_cq_ex;
@@ -172,5 +195,6 @@ void ops_fill(struct verbs_context *v)
 	v->dealloc_td = op_dealloc_td;
 	v->alloc_parent_domain = op_alloc_parent_domain;
 	v->query_rt_values = op_query_rt_values;
+	v->alloc_null_mr = op_alloc_null_mr;
 	v->close_xrcd = op_no_close_xrcd;
 }

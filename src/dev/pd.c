@@ -37,8 +37,8 @@ int pd_dealloc(struct dev_pd *pd)
 
 	if (refs)
 		return log_refuse(EBUSY,
-				  "ibv_dealloc_pd: %d regions, QPs, SRQs, address handles "
-				  "or parent domains still use PD %u",
+				  "ibv_dealloc_pd: %d regions, windows, QPs, SRQs, address "
+				  "handles or parent domains still use PD %u",
 				  refs, pd->pd.handle);
 	if (pd->of)
 		atomic_fetch_sub(&pd->of->refs, 1);

@@ -41,6 +41,9 @@ static int fill(const struct dev_qp *qp, struct wqe *w, const struct ibv_send_wr
 	else if (has & WQE_HAS_ATOMIC)
 		wqe_set_atomic(w, wr->wr.atomic.rkey, wr->wr.atomic.remote_addr,
 			       wr->wr.atomic.compare_add, wr->wr.atomic.swap);
+	else if (has & WQE_HAS_WINDOW)
+		return mw_wqe_fill(w, IBV_MW_TYPE_2, wr->bind_mw.mw, wr->bind_mw.rkey,
+				   &wr->bind_mw.bind_info);
 	if (wr->send_flags & IBV_SEND_INLINE)
 		return wqe_set_inline_sges(qp, w, (size_t)wr->num_sge, wr->sg_list);
 	if (has & WQE_HAS_DATA)

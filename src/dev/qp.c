@@ -137,6 +137,7 @@ static void public_fill(struct dev_qp *qp, const struct ibv_qp_init_attr *a)
 
 int qp_create(struct dev_pd *pd, struct ibv_qp_init_attr *attr, struct dev_qp **out)
 {
+	static _Atomic uint64_t ids;
 	struct ibv_qp_cap cap = attr->cap;
 	struct dev_qp *qp;
 	int ret = create_check(pd, attr);
@@ -146,6 +147,7 @@ int qp_create(struct dev_pd *pd, struct ibv_qp_init_attr *attr, struct dev_qp **
 	qp = calloc(1, sizeof(*qp));
 	if (!qp)
 		return -ENOMEM;
+	qp->id = atomic_fetch_add(&ids, 1);
 	qp->pd = pd_root(pd);
 	qp->qp.pd = &pd->pd;
 	qp->send_cq = to_cq(attr->send_cq);

@@ -235,16 +235,16 @@ static void wr_local_inv(struct ibv_qp_ex *ex, uint32_t rkey)
 		w->imm_or_rkey = rkey;
 }
 
-/* ---- requests that no QP has: build() refuses them --------------------------- */
-
 static void wr_bind_mw(struct ibv_qp_ex *ex, struct ibv_mw *mw, uint32_t rkey,
 		       const struct ibv_mw_bind_info *info)
 {
-	(void)mw;
-	(void)rkey;
-	(void)info;
-	build(ex, IBV_WR_BIND_MW);
+	struct wqe *w = build(ex, IBV_WR_BIND_MW);
+
+	if (w)
+		note(to_dev(ex), mw_wqe_fill(w, IBV_MW_TYPE_2, mw, rkey, info));
 }
+
+/* ---- requests that no QP has: build() refuses them --------------------------- */
 
 static void wr_send_tso(struct ibv_qp_ex *ex, void *hdr, uint16_t hdr_sz, uint16_t mss)
 {

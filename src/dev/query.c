@@ -48,11 +48,14 @@ void query_device(struct ibv_device_attr *a)
 	a->max_qp_wr = DEV_MAX_QP_WR;
 	a->device_cap_flags = IBV_DEVICE_CURR_QP_STATE_MOD |
 			      IBV_DEVICE_PORT_ACTIVE_EVENT | IBV_DEVICE_SYS_IMAGE_GUID |
-			      IBV_DEVICE_RC_RNR_NAK_GEN;
+			      IBV_DEVICE_RC_RNR_NAK_GEN | IBV_DEVICE_MEM_WINDOW |
+			      IBV_DEVICE_MEM_WINDOW_TYPE_2B |
+			      IBV_DEVICE_MEM_MGT_EXTENSIONS;
 	a->max_sge = a->max_sge_rd = DEV_MAX_SGE;
 	a->max_cq = DEV_MAX_CQ;
 	a->max_cqe = DEV_MAX_CQE;
 	a->max_mr = DEV_MAX_MR;
+	a->max_mw = DEV_MAX_MW;
 	a->max_pd = DEV_MAX_PD;
 	a->max_qp_rd_atom = a->max_qp_init_rd_atom = DEV_MAX_RD_ATOM;
 	a->max_res_rd_atom = DEV_MAX_RD_ATOM * a->max_qp;

@@ -21,6 +21,34 @@ bool qp_may_receive_locked(const struct dev_qp *qp)
 	       qp->qp.state == IBV_QPS_SQD || qp->qp.state == IBV_QPS_SQE;
 }
 
+enum ibv_wc_status sq_run_local_locked(struct dev_qp *qp, bool reads)
+{
+	enum ibv_wc_status status = IBV_WC_SUCCESS;
+	struct dev_sq *sq = &qp->sq;
+	bool any = false;
+
+	lock_assert_held(&qp->lock);
+	while (sq->next != sq->tail && qp_may_send_locked(qp)) {
+		struct wqe *w = sq_at(sq, sq->next);
+
+		if (!wqe_is_local(w))
+			break;
+		if (!w->finished) {
+			if ((w->send_flags & IBV_SEND_FENCE) && reads)
+				break;
+			status = mw_execute(qp, w);
+			if (status)
+				break;
+			w->finished = 1;
+		}
+		sq->next++;
+		any = true;
+	}
+	if (any)
+		sq_retire_locked(qp);
+	return status;
+}
+
 int recv_take(struct dev_qp *qp)
 {
 	int ret = 0;

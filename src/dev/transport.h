@@ -58,6 +58,19 @@ bool qp_may_send_locked(const struct dev_qp *qp);
 /* True if the QP may accept requests (RTR, RTS, SQD, SQE). */
 bool qp_may_receive_locked(const struct dev_qp *qp);
 
+/* Local work requests (wqe_is_local: bind, local invalidate) need no peer and have
+ * no request number, but their place in the order. A transport calls this when
+ * it has sent everything before sq.next, before it looks at what is there: those
+ * that are at sq.next are carried out, `finished` (retired) and stepped over; one
+ * that is finished already, because the transport has stepped back for a repeat,
+ * is only stepped over. Requests behind one see its effect, so none may be sent
+ * earlier. A fenced one waits while `reads` or atomics are out. Not IBV_WC_SUCCESS:
+ * the WQE at sq.next has failed with this status, to be reported by
+ * qp_fail_send() when all before it are answered. To be called without a stream,
+ * too: a bind does not wait for a connection. */
+enum ibv_wc_status sq_run_local_locked(struct dev_qp *qp, bool reads)
+	REQUIRES(qp->lock);
+
 /* Completes, in order from sq.done, every WQE with `finished` set: a CQE for
  * those signalled. Stops at the first unfinished one. May move the QP to ERR
  * (CQ overrun); raises SQ_DRAINED when due. */

@@ -53,12 +53,32 @@ int td_dealloc(struct dev_td *td);
 
 int mr_reg(struct dev_pd *pd, void *addr, size_t len, uint64_t iova, unsigned access,
 	   struct dev_mr **out);
-/* IBV_REREG_MR_ERR_* or 0; errno says why. */
+/* ibv_alloc_null_mr: what is read is zero, what is written goes nowhere. */
+int mr_alloc_null(struct dev_pd *pd, struct dev_mr **out);
+/* null.c: the memory of null regions, at least DEV_MAX_MSG bytes of it. */
+int mr_null_init(void);
+void *mr_null_memory(unsigned access);
+/* IBV_REREG_MR_ERR_* or 0; errno says why. The region stays as it was when it is
+ * refused; else it has new keys. -EBUSY while windows are bound. */
 int mr_rereg(struct dev_mr *mr, int flags, struct dev_pd *pd, void *addr, size_t len,
 	     unsigned access);
-void mr_dereg(struct dev_mr *mr);
+/* -EBUSY while windows are bound to it. */
+int mr_dereg(struct dev_mr *mr);
 /* maps.c: the range is mapped, readable, and writable if asked. 0, -EFAULT. */
 int maps_check(uintptr_t addr, size_t len, bool writable);
+
+/* mw.c */
+int mw_alloc(struct dev_pd *pd, enum ibv_mw_type type, struct dev_mw **out);
+/* A bound window is unbound first. */
+void mw_dealloc(struct dev_mw *mw);
+/* Type 1: posts the bind; mw.rkey is the new key at once. */
+int mw_bind(struct dev_qp *qp, struct dev_mw *mw, const struct ibv_mw_bind *bind);
+/* Fills the bind's own fields of a WQE. -EINVAL: not a request for a window of
+ * this type. Whether it can be carried out is seen later, by mw_execute(). */
+int mw_wqe_fill(struct wqe *w, enum ibv_mw_type type, const struct ibv_mw *mw,
+		uint32_t rkey, const struct ibv_mw_bind_info *info);
+/* Carries out a local work request (wqe_is_local); says in the log why not. */
+enum ibv_wc_status mw_execute(struct dev_qp *qp, const struct wqe *w);
 
 int channel_create(struct dev_ctx *ctx, struct dev_channel **out);
 int channel_destroy(struct dev_channel *ch);

@@ -16,6 +16,7 @@ enum wqe_has {
 	WQE_HAS_ATOMIC = 8,   /* a target: wr.atomic; the answer is 8 bytes in one SGE */
 	WQE_HAS_RESPONSE = 16, /* counts against max_rd_atomic */
 	WQE_HAS_WORD = 32,     /* the payload is 8 bytes */
+	WQE_HAS_WINDOW = 64,   /* bind_mw of a request: mw_wqe_fill() */
 };
 
 struct wqe_rule {

@@ -59,8 +59,8 @@ static int batch_map(struct batch *b, struct dev_qp *qp, struct frame *f)
 
 	if (f->kind == PART_RESP) {
 		void *ptr;
-		int ret = mr_get(qp->pd, f->key, f->addr, f->payload,
-				 IBV_ACCESS_REMOTE_READ, &b->refs[b->nrefs], &ptr);
+		int ret = mr_get_remote(qp, f->key, f->addr, f->payload,
+					IBV_ACCESS_REMOTE_READ, &b->refs[b->nrefs], &ptr);
 
 		if (ret)
 			return ret;
@@ -98,8 +98,9 @@ static int batch_copy(struct batch *b, struct dev_qp *qp, struct frame *f)
 		n = sge_map(qp->pd, w->sge, w->num_sge, f->off, f->payload, MR_LOCAL_READ,
 			    iov, refs, DEV_MAX_SGE);
 	} else {
-		int ret = mr_get(qp->pd, f->key, f->addr, f->payload,
-				 IBV_ACCESS_REMOTE_READ, &refs[0], &iov[0].iov_base);
+		int ret = mr_get_remote(qp, f->key, f->addr, f->payload,
+					IBV_ACCESS_REMOTE_READ, &refs[0],
+					&iov[0].iov_base);
 
 		iov[0].iov_len = f->payload;
 		n = ret ? ret : 1;
@@ -216,7 +217,7 @@ static void add_number(struct batch *b, struct stream *s, struct cursor *c,
 		c->go_on = false;
 		break;
 	default: /* CTL_RESYNC */
-		h.ctl.number = req_number(s->qp, s->tx.acked);
+		h.ctl.number = req_number(s, s->tx.acked_nr);
 		h.ctl.msn0 = c->msn0;
 		h.ctl.msn1 = c->msn1;
 		c->resync = false;
@@ -269,6 +270,8 @@ static struct wqe *next_wqe(struct stream *s, const struct cursor *c)
 		return NULL;
 	w = sq_at(&qp->sq, c->idx);
 	if (!qp_may_receive_locked(qp)) /* ERR: not even what was begun */
+		return NULL;
+	if (wqe_is_local(w)) /* when all before it has left: req_local_locked() */
 		return NULL;
 	if (c->off || c->imm_sent || c->probe_sent)
 		return w;
@@ -376,8 +379,23 @@ static int add_imm(struct batch *b, struct stream *s, struct cursor *c,
 	return batch_add(b, s, &h, batch_next(b), c);
 }
 
-/* Asks for an answer when this is the last posted WQE and somebody waits for a
- * completion, or when the queue is half full of unanswered work. */
+/* No request is posted behind the one at the cursor. Local work may be, whose
+ * completion waits for the answer to this one. */
+static bool last_request(struct dev_sq *sq, struct cursor *c)
+{
+	for (uint32_t i = c->idx + 1; i != sq->tail; i++) {
+		const struct wqe *w = sq_at(sq, i);
+
+		if (!wqe_is_local(w))
+			return false;
+		if (w->send_flags & IBV_SEND_SIGNALED)
+			c->sig_since_req = true;
+	}
+	return true;
+}
+
+/* Asks for an answer when this is the last posted request and somebody waits for
+ * a completion, or when the queue is half full of unanswered work. */
 static bool want_ack(struct stream *s, struct cursor *c, const struct wqe *w)
 {
 	struct dev_sq *sq = &s->qp->sq;
@@ -387,7 +405,7 @@ static bool want_ack(struct stream *s, struct cursor *c, const struct wqe *w)
 		return false;
 	if (w->send_flags & IBV_SEND_SIGNALED)
 		c->sig_since_req = true;
-	if ((c->sig_since_req && c->idx + 1 == sq->tail) ||
+	if ((last_request(sq, c) && c->sig_since_req) ||
 	    (out >= sq->max_wr / 2 && (out & 7) == 0) || out >= sq->max_wr) {
 		c->sig_since_req = false;
 		return true;

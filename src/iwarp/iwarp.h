@@ -94,7 +94,8 @@ struct iw_tx {
 	uint32_t off;		/* bytes of the WQE at sq.next already sent */
 	bool imm_sent;		/* its immediate prefix went out */
 	bool probe_sent;	/* the responder was told where its write ends */
-	uint32_t acked;		/* WQEs before it are acknowledged */
+	uint32_t acked;		/* WQEs before it are acknowledged, or were local */
+	uint32_t acked_nr;	/* requests among these: local work has no number */
 	uint32_t rd_scan;	/* no unanswered read before this index */
 	uint32_t timer_acked;	/* `acked` when the retry timer was last looked at */
 	uint32_t rd_out;	/* reads and atomics without their response */
@@ -291,15 +292,18 @@ void tx_fini(struct stream *s);
 bool rx_run(struct stream *s) REQUIRES(s->lock);
 
 /* requester.c */
-/* Request numbers follow the SQ index: a QP's queues begin at index 0. */
-static inline uint32_t req_number(const struct dev_qp *qp, uint32_t idx)
+/* The number of the n-th request of the QP. */
+static inline uint32_t req_number(const struct stream *s, uint32_t n)
 {
-	return (qp->attr.sq_psn + idx) & 0xffffff;
+	return (s->qp->attr.sq_psn + n) & 0xffffff;
 }
 void req_begin(struct stream *s) REQUIRES(s->lock); /* attached */
 void req_sent(struct stream *s) REQUIRES(s->lock); /* a request has left */
 /* Plain: TCP has all of what was sent. With qp->lock. */
 void req_taken_locked(struct stream *s) REQUIRES(s->lock);
+/* Carries out the local work at sq.next. True: it has failed, and req_hold_over()
+ * is due when qp->lock, with which it is called, is not held any more. */
+bool req_local_locked(struct stream *s) REQUIRES(s->lock);
 void req_ack(struct stream *s, uint32_t number) REQUIRES(s->lock);
 void req_nak(struct stream *s, const struct rdmap_hdr *h) REQUIRES(s->lock);
 void req_recv_posted(struct stream *s) REQUIRES(s->lock);

@@ -191,15 +191,22 @@ static void wanted_timeout(struct loop_timer *t)
 
 void park_kick(struct dev_qp *qp)
 {
+	enum ibv_wc_status status = IBV_WC_SUCCESS;
 	struct wanted *w;
 	uint64_t budget;
+	uint32_t next;
 	bool work;
 
 	lock_get(&qp->lock);
-	work = qp->sq.next != qp->sq.tail;
+	if (!qp->tr_conn)
+		status = sq_run_local_locked(qp, false);
+	next = qp->sq.next;
+	work = next != qp->sq.tail;
 	lock_put(&qp->lock);
-	if (!work)
-		return; /* the QP has just entered RTS */
+	if (status)
+		qp_fail_send(qp, next, status, "bind or local invalidate without a peer");
+	if (!work || status)
+		return; /* the QP has just entered RTS, or needs no peer */
 	park_lock();
 	w = wanted_of(qp);
 	if (w && !w->has_work) {

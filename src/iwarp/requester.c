@@ -18,14 +18,20 @@ static const uint32_t rnr_timer[32] = {
 	1024, 1536, 2048, 3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768, 49152,
 };
 
-/* Index of a number at or after tx.acked; far away for older ones. */
+/* Index of the request with this number: before tx.acked for one that was
+ * answered, behind sq.next for one that was not even begun. */
 static uint32_t idx_of(const struct stream *s, uint32_t number)
 {
-	uint32_t d = (number - req_number(s->qp, s->tx.acked)) & 0xffffff;
+	uint32_t d = (number - req_number(s, s->tx.acked_nr)) & 0xffffff;
+	struct dev_sq *sq = &s->qp->sq;
+	uint32_t i;
 
 	if (d & 0x800000)
-		d |= 0xff000000; /* before it */
-	return s->tx.acked + d;
+		return s->tx.acked - 1;
+	for (i = s->tx.acked; i != sq->next; i++)
+		if (!wqe_is_local(sq_at(sq, i)) && d-- == 0)
+			break;
+	return i == sq->next && d ? i + 1 : i;
 }
 
 void req_begin(struct stream *s)
@@ -35,6 +41,7 @@ void req_begin(struct stream *s)
 	tx->off = 0;
 	tx->imm_sent = tx->probe_sent = false;
 	tx->acked = tx->rd_scan = s->qp->sq.next;
+	tx->acked_nr = 0; /* without a stream only local work was done */
 	tx->rd_out = 0;
 	tx->sig_since_req = false;
 	tx->hold = HOLD_NONE;
@@ -102,6 +109,15 @@ void req_fail_oldest(struct stream *s, enum ibv_wc_status st, const char *why)
 		req_fail(s, idx, st, why);
 }
 
+/* Local work waits for no answer. */
+static void pass_local(struct stream *s)
+{
+	struct dev_sq *sq = &s->qp->sq;
+
+	while (s->tx.acked != sq->next && wqe_is_local(sq_at(sq, s->tx.acked)))
+		s->tx.acked++;
+}
+
 /* Everything before idx has been answered. */
 static void acked_before(struct stream *s, uint32_t idx)
 {
@@ -111,9 +127,13 @@ static void acked_before(struct stream *s, uint32_t idx)
 	for (; s->tx.acked != idx; s->tx.acked++) {
 		struct wqe *w = sq_at(&qp->sq, s->tx.acked);
 
+		if (wqe_is_local(w))
+			continue;
+		s->tx.acked_nr++;
 		if (!wqe_is_read(w))
 			w->finished = 1;
 	}
+	pass_local(s);
 	s->tx.rnr_seen = 0;
 	sq_retire_locked(qp);
 }
@@ -125,6 +145,23 @@ void req_taken_locked(struct stream *s)
 
 	if (!s->tx.part && s->tx.acked != qp->sq.next && qp_may_receive_locked(qp))
 		acked_before(s, qp->sq.next);
+}
+
+bool req_local_locked(struct stream *s)
+{
+	struct iw_tx *tx = &s->tx;
+	enum ibv_wc_status status;
+
+	lock_assert_held(&s->lock);
+	if (!s->qp || tx->hold != HOLD_NONE || tx->off || tx->imm_sent || tx->probe_sent)
+		return false;
+	status = sq_run_local_locked(s->qp, tx->rd_out);
+	pass_local(s);
+	if (!status)
+		return false;
+	tx->hold = HOLD_FAIL;
+	tx->fail_status = status;
+	return true;
 }
 
 /* In ERR the queue was flushed: answers to it mean nothing any more. */
@@ -315,6 +352,18 @@ void req_recv_posted(struct stream *s)
 		s->tx.hold = HOLD_NONE;
 }
 
+static const char *local_failure(enum ibv_wc_status status)
+{
+	switch (status) {
+	case IBV_WC_LOC_QP_OP_ERR:
+		return "iWARP has no immediate data and no atomics";
+	case IBV_WC_MW_BIND_ERR:
+		return "a window cannot be bound, or a key not be invalidated, so";
+	default:
+		return "no local access to the memory of a posted send";
+	}
+}
+
 void req_hold_over(struct stream *s)
 {
 	switch (s->tx.hold) {
@@ -333,9 +382,7 @@ void req_hold_over(struct stream *s)
 		/* In order: only when everything before it was answered. */
 		if (!outstanding(s))
 			req_fail(s, s->tx.acked, s->tx.fail_status,
-				 s->tx.fail_status == IBV_WC_LOC_QP_OP_ERR ?
-					 "iWARP has no immediate data and no atomics" :
-					 "no local access to the memory of a posted send");
+				 local_failure(s->tx.fail_status));
 		break;
 	default:
 		break;
@@ -386,8 +433,11 @@ static void read_finished(struct stream *s, struct wqe *w, uint32_t idx)
 	w->finished = 1;
 	s->tx.rd_out--;
 	s->tx.rnr_seen = 0;
-	if (s->tx.acked == idx)
+	if (s->tx.acked == idx) {
 		s->tx.acked++;
+		s->tx.acked_nr++;
+		pass_local(s);
+	}
 	sq_retire_locked(s->qp);
 	lock_put(&s->qp->lock);
 	if (s->tx.hold == HOLD_FAIL)

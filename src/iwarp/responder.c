@@ -179,7 +179,7 @@ static bool allowed(struct stream *s, unsigned access, uint32_t key, uint64_t ad
 	int ret;
 
 	lock_assert_held(&s->lock);
-	ret = mr_get(qp->pd, key, addr, len, access, &ref, &ptr);
+	ret = mr_get_remote(qp, key, addr, len, access, &ref, &ptr);
 	if (!ret) {
 		mr_put(ref);
 		return true;
@@ -188,9 +188,9 @@ static bool allowed(struct stream *s, unsigned access, uint32_t key, uint64_t ad
 		 rdmap_op_str(s->rx.h.op), qp->attr.dest_qp_num, key, len,
 		 (unsigned long long)addr,
 		 ret == -ENOENT ? "no such key" :
-		 ret == -EPERM	? "other protection domain" :
+		 ret == -EPERM	? "other protection domain or QP" :
 		 ret == -ERANGE ? "out of bounds" :
-				  "the region does not allow it");
+				  "the region or window does not allow it");
 	s->rx.term = term_of_access(ret, s->rx.h.op == RDMAP_WRITE);
 	resp_fail(s, NAK_REM_ACCESS, IBV_WC_SUCCESS, IBV_EVENT_QP_ACCESS_ERR, why);
 	return false;
@@ -374,7 +374,7 @@ static int begin_atomic(struct stream *s)
 	r = response_new(s);
 	if (!r)
 		return 0;
-	if (mr_get(s->qp->pd, h->atomic.stag, h->atomic.to, 8, access, &ref, &ptr)) {
+	if (mr_get_remote(s->qp, h->atomic.stag, h->atomic.to, 8, access, &ref, &ptr)) {
 		resp_fail(s, NAK_REM_ACCESS, IBV_WC_SUCCESS, IBV_EVENT_QP_ACCESS_ERR,
 			  "the memory of an atomic was deregistered");
 		return 0;
@@ -457,8 +457,8 @@ static void end_send(struct stream *s)
 	if (!rx->h.last)
 		return;
 	rx->msn0++;
-	if (inv && mr_invalidate(s->qp->pd, rx->h.inv_stag)) {
-		snprintf(why, sizeof(why), "send with invalidate: key %08x is no window",
+	if (inv && mw_invalidate(s->qp, rx->h.inv_stag)) {
+		snprintf(why, sizeof(why), "send with invalidate: key %08x cannot be",
 			 rx->h.inv_stag);
 		rx->term = TERM_RDMAP_INVALIDATE;
 		resp_fail(s, NAK_REM_ACCESS, IBV_WC_LOC_PROT_ERR, IBV_EVENT_QP_ACCESS_ERR, why);

@@ -57,8 +57,8 @@ static int rx_map(struct stream *s, uint32_t n, struct iovec *iov, struct mr_slo
 
 	switch (rx->place) {
 	case PLACE_WRITE:
-		ret = mr_get(qp->pd, rx->h.stag, rx->h.to + rx->off, n,
-			     IBV_ACCESS_REMOTE_WRITE, &refs[0], &iov[0].iov_base);
+		ret = mr_get_remote(qp, rx->h.stag, rx->h.to + rx->off, n,
+				    IBV_ACCESS_REMOTE_WRITE, &refs[0], &iov[0].iov_base);
 		iov[0].iov_len = n;
 		return ret ? ret : 1;
 	case PLACE_RECV:

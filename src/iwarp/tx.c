@@ -41,8 +41,8 @@ static int part_map(struct stream *s, struct tx_part *p, struct iovec *iov,
 		refs[0] = NULL;
 		return 1;
 	case PART_RESP:
-		ret = mr_get(s->qp->pd, p->key, p->addr + p->payload_pos, left,
-			     IBV_ACCESS_REMOTE_READ, &refs[0], &iov[0].iov_base);
+		ret = mr_get_remote(s->qp, p->key, p->addr + p->payload_pos, left,
+				    IBV_ACCESS_REMOTE_READ, &refs[0], &iov[0].iov_base);
 		iov[0].iov_len = left;
 		return ret ? ret : 1;
 	default:
@@ -181,6 +181,7 @@ NO_TSA static ssize_t batch_send(struct stream *s, bool *more)
 {
 	struct dev_qp *qp = s->qp;
 	struct batch b;
+	bool failed;
 	ssize_t ret;
 
 	b.bytes = 0;
@@ -188,6 +189,7 @@ NO_TSA static ssize_t batch_send(struct stream *s, bool *more)
 	b.fail = 0;
 	if (qp)
 		lock_get(&qp->lock);
+	failed = req_local_locked(s);
 	batch_build(s, &b);
 	if (qp)
 		lock_put(&qp->lock);
@@ -213,7 +215,25 @@ NO_TSA static ssize_t batch_send(struct stream *s, bool *more)
 		build_failed(s, b.fail);
 		*more = true; /* a NAK, or responses behind the request that failed */
 	}
+	if (failed)
+		req_hold_over(s);
 	return ret;
+}
+
+/* Nobody answers any more, but local work needs no answer. */
+static void run_broken(struct stream *s)
+{
+	bool failed = false;
+
+	lock_assert_held(&s->lock);
+	if (s->qp) {
+		lock_get(&s->qp->lock);
+		failed = req_local_locked(s);
+		lock_put(&s->qp->lock);
+	}
+	if (failed)
+		req_hold_over(s);
+	req_peer_gone(s);
 }
 
 void tx_run(struct stream *s)
@@ -222,7 +242,7 @@ void tx_run(struct stream *s)
 	if (s->shut)
 		return;
 	if (s->state == STREAM_BROKEN)
-		req_peer_gone(s);
+		run_broken(s);
 	else
 		s->m->send(s);
 }

@@ -159,10 +159,7 @@ EXPORT int ibv_dereg_mr(struct ibv_mr *mr)
 {
 	if (fork_dead())
 		return 0;
-	if (!mr)
-		return EINVAL;
-	mr_dereg(to_mr(mr));
-	return 0;
+	return mr ? -mr_dereg(to_mr(mr)) : EINVAL;
 }
 
 /* ---- completion queues ---------------------------------------------------------- */

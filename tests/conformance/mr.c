@@ -1,0 +1,589 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Memory regions: what can be registered with which rights, at which address it
+ * is then, and what a reregistration changes. */
+#include "conf.h"
+
+#include <sys/mman.h>
+
+static struct conf_pair c;
+static struct conf_buf a, p;
+
+static void start(void)
+{
+	struct rdma_conn_param param = conf_param();
+	struct conf_opt opt = { .connect = &param, .accept = &param };
+
+	param.responder_resources = param.initiator_depth = 4;
+	conf_pair_open(&c, &opt);
+	a = conf_buf(c.a->pd, 65536, CONF_RW);
+	p = conf_buf(c.p->pd, 65536, CONF_RW);
+}
+
+static void stop(void)
+{
+	rdma_destroy_qp(c.a);
+	rdma_destroy_qp(c.p);
+	conf_buf_free(&a);
+	conf_buf_free(&p);
+	conf_pair_free(&c);
+}
+
+static void rdma_by_a(int op, uint64_t raddr, size_t len, uint32_t rkey, int status)
+{
+	struct ibv_sge sge = conf_sge(&a, 0, len);
+	struct ibv_send_wr wr = conf_rdma(1, op, &sge, 1, (void *)(uintptr_t)raddr, rkey);
+
+	OK(conf_post(c.a->qp, &wr));
+	conf_wc_is(c.a->send_cq, 1, status);
+}
+
+static void write_ok(uint64_t raddr, const uint8_t *at, size_t len, uint32_t rkey)
+{
+	conf_pattern(a.p, len, rkey);
+	rdma_by_a(IBV_WR_RDMA_WRITE, raddr, len, rkey, IBV_WC_SUCCESS);
+	CHECK(conf_pattern_ok(at, len, rkey));
+}
+
+/* Registering alone; no connection is needed. */
+
+static struct ibv_pd *pd;
+static uint8_t *mem; /* 16 pages */
+enum { PAGE = 4096, PAGES = 16 };
+
+static void open_pd(void)
+{
+	struct ibv_device **list;
+	struct ibv_context *ctx;
+
+	MUST(list = ibv_get_device_list(NULL));
+	MUST(list[0]);
+	MUST(ctx = ibv_open_device(list[0]));
+	ibv_free_device_list(list);
+	MUST(pd = ibv_alloc_pd(ctx));
+	mem = mmap(NULL, PAGES * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
+		   -1, 0);
+	CHECK(mem != MAP_FAILED);
+}
+
+static void close_pd(void)
+{
+	struct ibv_context *ctx = pd->context;
+
+	OK(ibv_dealloc_pd(pd));
+	OK(ibv_close_device(ctx));
+	munmap(mem, PAGES * PAGE);
+}
+
+/* 0 or the errno. */
+static int reg(void *addr, size_t len, unsigned access)
+{
+	struct ibv_mr *mr;
+
+	errno = 0;
+	mr = ibv_reg_mr(pd, addr, len, access);
+	if (!mr)
+		return errno;
+	CHECK(mr->addr == addr && mr->length == len && mr->pd == pd);
+	CHECK(mr->lkey && mr->context == pd->context);
+	OK(ibv_dereg_mr(mr));
+	return 0;
+}
+
+static void rights(void)
+{
+	open_pd();
+	for (unsigned access = 0; access < 64; access++) {
+		bool store = access & (IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC);
+		int ret;
+
+		if (access & IBV_ACCESS_ZERO_BASED)
+			continue; /* not every device has it */
+		ret = reg(mem, PAGE, access);
+		if (store && !(access & IBV_ACCESS_LOCAL_WRITE))
+			EQ(ret, EINVAL);
+		else
+			EQ(ret, 0);
+	}
+	close_pd();
+}
+
+static void flags(void)
+{
+	open_pd();
+	EQ(reg(mem, PAGE, CONF_RW | IBV_ACCESS_HUGETLB), 0);
+	EQ(reg(mem, PAGE, CONF_RW | IBV_ACCESS_RELAXED_ORDERING), 0);
+	/* Of the optional range a device may ignore what it does not know... */
+	EQ(reg(mem, PAGE, CONF_RW | IBV_ACCESS_OPTIONAL_RANGE), 0);
+	/* ... and nothing else. */
+	EQ(reg(mem, PAGE, CONF_RW | 1u << 15), EINVAL);
+	EQ(reg(mem, PAGE, CONF_RW | 1u << 31), EINVAL);
+	close_pd();
+}
+
+static void on_demand_only_if_announced(void)
+{
+	struct ibv_device_attr_ex attr;
+	int ret;
+
+	open_pd();
+	OK(ibv_query_device_ex(pd->context, NULL, &attr));
+	ret = reg(mem, PAGE, CONF_RW | IBV_ACCESS_ON_DEMAND);
+	if (attr.odp_caps.general_caps & IBV_ODP_SUPPORT)
+		EQ(ret, 0);
+	else
+		CHECK(ret == EINVAL || ret == EOPNOTSUPP);
+	close_pd();
+}
+
+static void memory_must_be_there(void)
+{
+	open_pd();
+	EQ(reg(NULL, PAGE, 0), EFAULT);
+	OK(munmap(mem + 4 * PAGE, PAGE));
+	EQ(reg(mem, 4 * PAGE, CONF_RW), 0);
+	EQ(reg(mem + 5 * PAGE, 4 * PAGE, CONF_RW), 0);
+	EQ(reg(mem + 4 * PAGE, 1, 0), EFAULT);
+	EQ(reg(mem, 4 * PAGE + 1, 0), EFAULT); /* one byte */
+	EQ(reg(mem + 5 * PAGE - 1, 2, 0), EFAULT);
+	EQ(reg(mem, PAGES * PAGE, 0), EFAULT);
+	close_pd();
+}
+
+static void memory_must_be_writable(void)
+{
+	open_pd();
+	mem[2 * PAGE] = 1;
+	OK(mprotect(mem + 2 * PAGE, PAGE, PROT_READ));
+	EQ(reg(mem + 2 * PAGE, PAGE, IBV_ACCESS_LOCAL_WRITE), EFAULT);
+	EQ(reg(mem, 4 * PAGE, CONF_RW), EFAULT);
+	EQ(reg(mem + 2 * PAGE, PAGE, IBV_ACCESS_REMOTE_READ), 0);
+	EQ(reg(mem, 2 * PAGE, CONF_RW), 0);
+	close_pd();
+}
+
+static void lengths(void)
+{
+	open_pd();
+	EQ(reg(mem, 0, CONF_RW), EINVAL);
+	EQ(reg(mem, SIZE_MAX, 0), EINVAL);
+	EQ(reg(mem + 1, SIZE_MAX - 10, 0), EINVAL);
+	EQ(reg(mem + 5, 1, CONF_RW), 0);
+	EQ(reg(mem, PAGES * PAGE, CONF_RW), 0);
+	close_pd();
+}
+
+/* The same memory in several regions, whose keys differ. */
+static void regions_overlap(void)
+{
+	enum { N = 100 };
+	struct ibv_mr *mr[N];
+
+	open_pd();
+	for (int i = 0; i < N; i++) {
+		MUST(mr[i] = ibv_reg_mr(pd, mem + i, PAGE, CONF_RW));
+		for (int k = 0; k < i; k++)
+			CHECK(mr[k]->lkey != mr[i]->lkey && mr[k]->rkey != mr[i]->rkey);
+	}
+	EQ(ibv_dealloc_pd(pd), EBUSY);
+	for (int i = 0; i < N; i++)
+		OK(ibv_dereg_mr(mr[i]));
+	close_pd();
+}
+
+static void iova_is_the_remote_address(void)
+{
+	const uint64_t iova = 0x10000000;
+	struct ibv_mr *mr;
+
+	start();
+	mr = ibv_reg_mr_iova(c.p->pd, p.p, 8192, iova, CONF_RW);
+	if (!mr && errno == EOPNOTSUPP)
+		SKIP("no I/O addresses");
+	CHECK(mr && mr->addr == p.p);
+	write_ok(iova, p.p, 100, mr->rkey);
+	write_ok(iova + 8191, p.p + 8191, 1, mr->rkey);
+	rdma_by_a(IBV_WR_RDMA_WRITE, (uintptr_t)p.p, 100, mr->rkey, IBV_WC_REM_ACCESS_ERR);
+	OK(ibv_dereg_mr(mr));
+	stop();
+}
+
+/* ... and the local one. */
+static void iova_is_the_local_address(void)
+{
+	struct ibv_send_wr wr;
+	struct ibv_sge sge;
+	struct ibv_mr *mr;
+
+	start();
+	mr = ibv_reg_mr_iova(c.a->pd, a.p, 8192, 0x10000000, CONF_RW);
+	if (!mr && errno == EOPNOTSUPP)
+		SKIP("no I/O addresses");
+	CHECK(mr);
+	conf_pattern(a.p, 8192, 5);
+	sge = (struct ibv_sge){ 0x10000000 + 100, 200, mr->lkey };
+	wr = conf_rdma(1, IBV_WR_RDMA_WRITE, &sge, 1, p.p, p.mr->rkey);
+	OK(conf_post(c.a->qp, &wr));
+	conf_wc_ok(c.a->send_cq, 1);
+	CHECK(!memcmp(p.p, a.p + 100, 200));
+	OK(ibv_dereg_mr(mr));
+	stop();
+}
+
+static void zero_based(void)
+{
+	struct ibv_mr *mr;
+
+	start();
+	mr = ibv_reg_mr(c.p->pd, p.p + 100, 5000, CONF_RW | IBV_ACCESS_ZERO_BASED);
+	if (!mr)
+		SKIP("no zero based regions: %s", strerror(errno));
+	if (!conf_user_device())
+		SKIP("not every device takes the flag as the address");
+	write_ok(0, p.p + 100, 5000, mr->rkey);
+	rdma_by_a(IBV_WR_RDMA_WRITE, 4999, 2, mr->rkey, IBV_WC_REM_ACCESS_ERR);
+	OK(ibv_dereg_mr(mr));
+	stop();
+}
+
+static void relaxed_ordering_works(void)
+{
+	struct ibv_mr *mr;
+
+	start();
+	MUST(mr = ibv_reg_mr(c.p->pd, p.p, 65536, CONF_RW | IBV_ACCESS_RELAXED_ORDERING));
+	write_ok((uintptr_t)p.p, p.p, 65536, mr->rkey);
+	OK(ibv_dereg_mr(mr));
+	stop();
+}
+
+/* Reregistering. */
+
+static void need_rereg(void)
+{
+	if (ibv_rereg_mr(p.mr, IBV_REREG_MR_CHANGE_ACCESS, NULL, NULL, 0, CONF_RW) &&
+	    errno == EOPNOTSUPP)
+		SKIP("regions cannot be registered anew");
+}
+
+static void rereg_bad_input(void)
+{
+	uint32_t key;
+
+	start();
+	need_rereg();
+	key = p.mr->rkey;
+	EQ(ibv_rereg_mr(p.mr, 1 << 3, NULL, NULL, 0, 0), IBV_REREG_MR_ERR_INPUT);
+	EQ(errno, EINVAL);
+	EQ(ibv_rereg_mr(p.mr, IBV_REREG_MR_CHANGE_TRANSLATION, NULL, NULL, 10, 0),
+	   IBV_REREG_MR_ERR_INPUT);
+	EQ(ibv_rereg_mr(p.mr, IBV_REREG_MR_CHANGE_TRANSLATION, NULL, p.p, 0, 0),
+	   IBV_REREG_MR_ERR_INPUT);
+	EQ(ibv_rereg_mr(p.mr, IBV_REREG_MR_CHANGE_PD, c.p->pd, NULL, 0, CONF_RW),
+	   IBV_REREG_MR_ERR_INPUT); /* access without its flag */
+	EQ(p.mr->rkey, key); /* the region is as it was */
+	write_ok((uintptr_t)p.p, p.p, 100, key);
+	stop();
+}
+
+static void rereg_of_what_cannot_be(void)
+{
+	start();
+	need_rereg();
+	EQ(ibv_rereg_mr(p.mr, 0, NULL, NULL, 0, 0), IBV_REREG_MR_ERR_CMD);
+	EQ(errno, EINVAL);
+	EQ(ibv_rereg_mr(p.mr, IBV_REREG_MR_CHANGE_ACCESS, NULL, NULL, 0,
+			IBV_ACCESS_REMOTE_WRITE),
+	   IBV_REREG_MR_ERR_CMD);
+	EQ(errno, EINVAL);
+	EQ(ibv_rereg_mr(p.mr, IBV_REREG_MR_CHANGE_TRANSLATION, NULL, (void *)4096, 10, 0),
+	   IBV_REREG_MR_ERR_CMD);
+	EQ(errno, EFAULT);
+	stop();
+}
+
+static void rereg_of_the_range(void)
+{
+	uint8_t *old = p.p, *mem2;
+	uint32_t key;
+
+	start();
+	need_rereg();
+	CHECK(posix_memalign((void **)&mem2, 4096, 8192) == 0);
+	memset(mem2, 0, 8192);
+	old = p.p;
+	key = p.mr->rkey;
+	OK(ibv_rereg_mr(p.mr, IBV_REREG_MR_CHANGE_TRANSLATION, NULL, mem2, 8192, 0));
+	CHECK(p.mr->addr == mem2 && p.mr->length == 8192 && p.mr->pd == c.p->pd);
+	write_ok((uintptr_t)mem2, mem2, 8192, p.mr->rkey);
+	rdma_by_a(IBV_WR_RDMA_WRITE, (uintptr_t)old, 64, p.mr->rkey, IBV_WC_REM_ACCESS_ERR);
+	(void)key;
+	stop();
+	free(mem2);
+}
+
+/* Keys are an output of the call; those of before are worth nothing. */
+static void rereg_gives_new_keys(void)
+{
+	uint32_t key;
+
+	start();
+	need_rereg();
+	if (!conf_user_device())
+		SKIP("a device may keep them");
+	key = p.mr->rkey;
+	OK(ibv_rereg_mr(p.mr, IBV_REREG_MR_CHANGE_ACCESS, NULL, NULL, 0, CONF_RW));
+	CHECK(p.mr->rkey != key && p.mr->lkey == p.mr->rkey);
+	write_ok((uintptr_t)p.p, p.p, 64, p.mr->rkey);
+	rdma_by_a(IBV_WR_RDMA_WRITE, (uintptr_t)p.p, 64, key, IBV_WC_REM_ACCESS_ERR);
+	stop();
+}
+
+static void rereg_of_rights(void)
+{
+	start();
+	need_rereg();
+	OK(ibv_rereg_mr(p.mr, IBV_REREG_MR_CHANGE_ACCESS, NULL, NULL, 0,
+			IBV_ACCESS_REMOTE_READ));
+	CHECK(p.mr->addr == p.p && p.mr->length == 65536);
+	rdma_by_a(IBV_WR_RDMA_READ, (uintptr_t)p.p, 64, p.mr->rkey, IBV_WC_SUCCESS);
+	rdma_by_a(IBV_WR_RDMA_WRITE, (uintptr_t)p.p, 64, p.mr->rkey,
+		  IBV_WC_REM_ACCESS_ERR);
+	stop();
+}
+
+static void rereg_of_the_pd(void)
+{
+	struct ibv_pd *other;
+
+	start();
+	need_rereg();
+	MUST(other = ibv_alloc_pd(c.p->verbs));
+	OK(ibv_rereg_mr(p.mr, IBV_REREG_MR_CHANGE_PD, other, NULL, 0, 0));
+	CHECK(p.mr->pd == other);
+	EQ(ibv_dealloc_pd(other), EBUSY);
+	rdma_by_a(IBV_WR_RDMA_WRITE, (uintptr_t)p.p, 64, p.mr->rkey,
+		  IBV_WC_REM_ACCESS_ERR);
+	rdma_destroy_qp(c.a);
+	rdma_destroy_qp(c.p);
+	conf_buf_free(&p);
+	OK(ibv_dealloc_pd(other));
+	conf_buf_free(&a);
+	conf_pair_free(&c);
+}
+
+static void rereg_of_all(void)
+{
+	struct ibv_pd *other;
+	uint8_t *mem2;
+
+	start();
+	need_rereg();
+	MUST(other = ibv_alloc_pd(c.p->verbs));
+	CHECK(posix_memalign((void **)&mem2, 4096, 8192) == 0);
+	OK(ibv_rereg_mr(p.mr,
+			IBV_REREG_MR_CHANGE_TRANSLATION | IBV_REREG_MR_CHANGE_PD |
+				IBV_REREG_MR_CHANGE_ACCESS,
+			other, mem2, 8192, 0));
+	OK(ibv_rereg_mr(p.mr,
+			IBV_REREG_MR_CHANGE_TRANSLATION | IBV_REREG_MR_CHANGE_PD |
+				IBV_REREG_MR_CHANGE_ACCESS,
+			c.p->pd, mem2 + 4096, 4096, CONF_RW));
+	OK(ibv_dealloc_pd(other));
+	write_ok((uintptr_t)mem2 + 4096, mem2 + 4096, 4096, p.mr->rkey);
+	stop();
+	free(mem2);
+}
+
+static void rereg_with_a_window(void)
+{
+	struct ibv_mw_bind bind = { .wr_id = 7, .send_flags = IBV_SEND_SIGNALED };
+	struct ibv_mw *mw;
+
+	start();
+	need_rereg();
+	mw = ibv_alloc_mw(c.p->pd, IBV_MW_TYPE_1);
+	if (!mw)
+		SKIP("no windows");
+	OK(ibv_rereg_mr(p.mr, IBV_REREG_MR_CHANGE_ACCESS, NULL, NULL, 0,
+			CONF_RW | IBV_ACCESS_MW_BIND));
+	bind.bind_info = (struct ibv_mw_bind_info){ p.mr, (uintptr_t)p.p, 64,
+						    IBV_ACCESS_REMOTE_WRITE };
+	OK(ibv_bind_mw(c.p->qp, mw, &bind));
+	conf_wc_ok(c.p->send_cq, 7);
+	if (conf_user_device()) {
+		CHECK(ibv_rereg_mr(p.mr, IBV_REREG_MR_CHANGE_ACCESS, NULL, NULL, 0, 0) != 0);
+		EQ(errno, EBUSY);
+		write_ok((uintptr_t)p.p, p.p, 64, mw->rkey);
+	}
+	OK(ibv_dealloc_mw(mw));
+	OK(ibv_rereg_mr(p.mr, IBV_REREG_MR_CHANGE_ACCESS, NULL, NULL, 0, CONF_RW));
+	stop();
+}
+
+/* Null regions. */
+
+static struct ibv_mr *null_of(struct ibv_pd *of)
+{
+	struct ibv_mr *mr = ibv_alloc_null_mr(of);
+
+	if (!mr)
+		SKIP("no null regions: %s", strerror(errno));
+	CHECK(mr->pd == of && mr->length == SIZE_MAX);
+	return mr;
+}
+
+/* What is read from it is zero, wherever and however much. */
+static void null_region_is_zero(void)
+{
+	static const size_t len[] = { 1, 64, 4096, 20000, 65536 };
+	struct ibv_send_wr wr;
+	struct ibv_sge sge;
+	struct ibv_mr *mr;
+
+	start();
+	mr = null_of(c.a->pd);
+	for (unsigned i = 0; i < sizeof(len) / sizeof(*len); i++) {
+		memset(p.p, 0xee, 65536);
+		sge = (struct ibv_sge){ i * 0x123456789ull, len[i], mr->lkey };
+		wr = conf_rdma(1, IBV_WR_RDMA_WRITE, &sge, 1, p.p, p.mr->rkey);
+		OK(conf_post(c.a->qp, &wr));
+		conf_wc_ok(c.a->send_cq, 1);
+		CONF_MSG_ZERO(p.p, len[i]);
+		CHECK(conf_is_fill(p.p + len[i], 0xee, 65536 - len[i]));
+	}
+	OK(ibv_dereg_mr(mr));
+	stop();
+}
+
+/* What is written to it is gone, and the rest of the list is filled as ever. */
+static void null_region_swallows(void)
+{
+	struct conf_opt opt = { .sge = 3 };
+	struct ibv_qp_init_attr attr = { .qp_type = IBV_QPT_RC, .cap = CONF_CAP(4, 4, 3) };
+	struct ibv_recv_wr rwr = { .wr_id = 2, .num_sge = 3 }, *bad;
+	struct ibv_sge sge, in[3];
+	struct ibv_send_wr wr;
+	struct ibv_mr *mr;
+
+	attr.cap.max_recv_sge = 3;
+	opt.pattr = &attr;
+	conf_pair_open(&c, &opt);
+	a = conf_buf(c.a->pd, 65536, CONF_RW);
+	p = conf_buf(c.p->pd, 65536, CONF_RW);
+	mr = null_of(c.p->pd);
+	for (size_t skip = 10; skip < 50000; skip += 24000) {
+		conf_pattern(a.p, 65536, skip);
+		in[0] = conf_sge(&p, 0, 100);
+		in[1] = (struct ibv_sge){ 0, skip, mr->lkey };
+		in[2] = conf_sge(&p, 100, 10000);
+		rwr.sg_list = in;
+		OK(ibv_post_recv(c.p->qp, &rwr, &bad));
+		sge = conf_sge(&a, 0, 100 + skip + 10000);
+		wr = conf_wr(1, IBV_WR_SEND, &sge, 1);
+		OK(conf_post(c.a->qp, &wr));
+		conf_wc_ok(c.a->send_cq, 1);
+		conf_wc_ok(c.p->recv_cq, 2);
+		CHECK(!memcmp(p.p, a.p, 100));
+		CHECK(!memcmp(p.p + 100, a.p + 100 + skip, 10000));
+	}
+	/* ... and does not come back. */
+	sge = (struct ibv_sge){ 0, 50000, mr->lkey };
+	wr = conf_rdma(3, IBV_WR_RDMA_WRITE, &sge, 1, a.p, a.mr->rkey);
+	OK(conf_post(c.p->qp, &wr));
+	conf_wc_ok(c.p->send_cq, 3);
+	CONF_MSG_ZERO(a.p, 50000);
+	OK(ibv_dereg_mr(mr));
+	stop();
+}
+
+static void null_region_takes_a_read(void)
+{
+	struct ibv_send_wr wr;
+	struct ibv_sge sge;
+	struct ibv_mr *mr;
+
+	start();
+	mr = null_of(c.a->pd);
+	sge = (struct ibv_sge){ 4711, 65536, mr->lkey };
+	wr = conf_rdma(1, IBV_WR_RDMA_READ, &sge, 1, p.p, p.mr->rkey);
+	OK(conf_post(c.a->qp, &wr));
+	conf_wc_ok(c.a->send_cq, 1);
+	OK(ibv_dereg_mr(mr));
+	stop();
+}
+
+/* Only the local key is one. */
+static void null_region_is_local(void)
+{
+	struct ibv_mr *mr;
+
+	start();
+	mr = null_of(c.p->pd);
+	rdma_by_a(IBV_WR_RDMA_READ, 0, 64, mr->lkey, IBV_WC_REM_ACCESS_ERR);
+	EQ(ibv_rereg_mr(mr, IBV_REREG_MR_CHANGE_ACCESS, NULL, NULL, 0, 0),
+	   IBV_REREG_MR_ERR_INPUT);
+	OK(ibv_dereg_mr(mr));
+	stop();
+}
+
+/* What is not offered. */
+
+static void advice_only_if_announced(void)
+{
+	struct ibv_device_attr_ex attr;
+	struct ibv_sge sge;
+	struct ibv_mr *mr;
+	int ret;
+
+	open_pd();
+	OK(ibv_query_device_ex(pd->context, NULL, &attr));
+	MUST(mr = ibv_reg_mr(pd, mem, PAGE, CONF_RW));
+	sge = (struct ibv_sge){ (uintptr_t)mem, PAGE, mr->lkey };
+	ret = ibv_advise_mr(pd, IBV_ADVISE_MR_ADVICE_PREFETCH, IBV_ADVISE_MR_FLAG_FLUSH,
+			    &sge, 1);
+	if (!(attr.odp_caps.general_caps & IBV_ODP_SUPPORT))
+		EQ(ret, EOPNOTSUPP);
+	OK(ibv_dereg_mr(mr));
+	close_pd();
+}
+
+static void no_dmabuf(void)
+{
+	int fd = open("/dev/zero", O_RDWR | O_CLOEXEC);
+
+	open_pd();
+	errno = 0;
+	CHECK(!ibv_reg_dmabuf_mr(pd, 0, PAGE, 0, fd, CONF_RW));
+	CHECK(errno == EOPNOTSUPP || !conf_user_device());
+	close(fd);
+	close_pd();
+}
+
+static const struct conf_case cases[] = {
+	CASE(rights),
+	CASE(flags),
+	CASE(on_demand_only_if_announced),
+	CASE(memory_must_be_there),
+	CASE(memory_must_be_writable),
+	CASE(lengths),
+	CASE(regions_overlap),
+	CASE(iova_is_the_remote_address),
+	CASE(iova_is_the_local_address),
+	CASE(zero_based),
+	CASE(relaxed_ordering_works),
+	CASE(rereg_bad_input),
+	CASE(rereg_of_what_cannot_be),
+	CASE(rereg_of_the_range),
+	CASE(rereg_gives_new_keys),
+	CASE(rereg_of_rights),
+	CASE(rereg_of_the_pd),
+	CASE(rereg_of_all),
+	CASE(rereg_with_a_window),
+	CASE(null_region_is_zero),
+	CASE(null_region_swallows),
+	CASE(null_region_takes_a_read),
+	CASE(null_region_is_local),
+	CASE(advice_only_if_announced),
+	CASE(no_dmabuf),
+};
+CONF_MAIN(cases)
