@@ -431,3 +431,50 @@ void st_alive_(const char *file, int line)
 	if (conf_qp_state(a.qp) != IBV_QPS_RTS || conf_qp_state(p.qp) != IBV_QPS_RTS)
 		conf_fail(file, line, "a QP is not in RTS");
 }
+
+/* ---- every operation -------------------------------------------------------- */
+
+const int st_remote_ops[ST_REMOTE_OPS] = {
+	IBV_WR_RDMA_WRITE,	     IBV_WR_RDMA_WRITE_WITH_IMM, IBV_WR_RDMA_READ,
+	IBV_WR_ATOMIC_FETCH_AND_ADD, IBV_WR_ATOMIC_CMP_AND_SWP,
+};
+
+void st_all_refused(const void *addr, uint32_t rkey)
+{
+	for (int i = 0; i < ST_REMOTE_OPS; i++) {
+		struct ibv_sge sge = conf_sge(&a.b, 4096, 8);
+		struct ibv_send_wr wr = st_rdma(st_remote_ops[i], &sge, 1, addr, rkey);
+
+		if (i)
+			st_again(NULL);
+		st_refused(&wr, IBV_WC_REM_ACCESS_ERR, IBV_EVENT_QP_ACCESS_ERR);
+	}
+}
+
+void st_all_sends_refused(struct ibv_sge sge)
+{
+	static const int ops[] = { IBV_WR_SEND, IBV_WR_SEND_WITH_IMM, IBV_WR_RDMA_WRITE,
+				   IBV_WR_RDMA_WRITE_WITH_IMM };
+
+	for (unsigned i = 0; i < sizeof(ops) / sizeof(ops[0]); i++) {
+		struct ibv_send_wr wr = st_rdma(ops[i], &sge, 1, p.b.p, p.b.mr->rkey);
+
+		if (i)
+			st_again(NULL);
+		st_refused_here(&wr, IBV_WC_LOC_PROT_ERR);
+	}
+}
+
+void st_all_answers_refused(struct ibv_sge sge)
+{
+	static const int ops[] = { IBV_WR_RDMA_READ, IBV_WR_ATOMIC_FETCH_AND_ADD,
+				   IBV_WR_ATOMIC_CMP_AND_SWP };
+
+	for (unsigned i = 0; i < sizeof(ops) / sizeof(ops[0]); i++) {
+		struct ibv_send_wr wr = st_rdma(ops[i], &sge, 1, p.b.p, p.b.mr->rkey);
+
+		if (i)
+			st_again(NULL);
+		st_refused_here(&wr, IBV_WC_LOC_PROT_ERR);
+	}
+}

@@ -15,7 +15,7 @@
 enum {
 	ST_LEN = 256 * 1024, /* registered bytes of an end */
 	ST_GUARD = 4096,
-	ST_QUIET = 60,	     /* ms in which nothing may happen */
+	ST_QUIET = 20,	     /* ms in which nothing may happen */
 	ST_NONE = -1,	     /* no such event; depth 0; no access */
 };
 
@@ -108,6 +108,13 @@ void st_recv_refused_(const char *file, int line, struct ibv_sge *sge, int n, si
 void st_alive_(const char *file, int line);
 #define st_alive() st_alive_(__FILE__, __LINE__)
 
-#define ST_MAIN(cases) CONF_MAIN(cases)
+/* Every operation on 8 bytes of the responder's memory. */
+enum { ST_REMOTE_OPS = 5 };
+extern const int st_remote_ops[ST_REMOTE_OPS];
+/* ... is refused; every one that sends from this SGE; and every one whose answer
+ * would go there, with no effect on the responder's word either. */
+void st_all_refused(const void *addr, uint32_t rkey);
+void st_all_sends_refused(struct ibv_sge sge);
+void st_all_answers_refused(struct ibv_sge sge);
 
 #endif
