@@ -61,12 +61,16 @@ struct poll_group {
 	struct list back;  /* in leases_look() alone */
 };
 
+static void leases_look(struct loop_timer *t);
+
 static struct {
 	struct lock lock;
 	struct list list;
 	struct loop_timer timer;
 	uint64_t interval;
-} leases = { .lock = LOCK_INIT, .list = LIST_INIT(leases.list) };
+} leases = { .lock = LOCK_INIT,
+	     .list = LIST_INIT(leases.list),
+	     .timer = { .fire = leases_look } };
 
 static void group_put(struct poll_group *g)
 {
@@ -151,8 +155,6 @@ static void lf_ready(struct loop_fd *lf, uint32_t revents)
 
 /* ---- leases ---------------------------------------------------------------- */
 
-static void leases_look(struct loop_timer *t);
-
 static bool any_armed(const struct poll_group *g)
 {
 	if (g->cq->armed != CQ_IDLE)
@@ -171,7 +173,6 @@ static void lease_watch(struct poll_group *g)
 		return;
 	g->seen = g->polls - 1;
 	if (list_empty(&leases.list)) {
-		leases.timer.fire = leases_look;
 		leases.interval = MSEC;
 		loop_timer_set(&leases.timer, loop_now() + MSEC);
 	}

@@ -4,19 +4,26 @@
 #include <fcntl.h>
 #include <poll.h>
 
+/* Events of the generation before may still come to a QP that was kept. */
 static void on_qp(struct ep *e, enum ibv_event_type type)
 {
+	bool srq, trouble;
+
+	pthread_mutex_lock(&e->sq.lock);
+	srq = my_cfg(e)->srq >= 0;
+	trouble = ep_trouble(e) || e->c.kept;
+	pthread_mutex_unlock(&e->sq.lock);
 	switch (type) {
 	case IBV_EVENT_COMM_EST:
 		break;
 	case IBV_EVENT_QP_LAST_WQE_REACHED:
-		if (my_cfg(e)->srq < 0)
+		if (!srq)
 			fail(e, "LAST_WQE_REACHED, but the QP has no SRQ");
 		atomic_store(&e->last_wqe, atomic_fetch_add(&e->side->clock, 1) + 1);
 		break;
 	case IBV_EVENT_QP_ACCESS_ERR:
 	case IBV_EVENT_QP_REQ_ERR:
-		if (!ep_trouble(e))
+		if (!trouble)
 			fail(e, "async event %s", ibv_event_type_str(type));
 		break;
 	default:

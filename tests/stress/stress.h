@@ -173,13 +173,13 @@ struct ep {
 	unsigned link;
 	pthread_mutex_t life; /* guards all up to mail_lock; changes of the QP */
 	enum ep_state state;
-	uint32_t gen;	      /* written with both queues' locks and mail_lock, too */
+	_Atomic uint32_t gen; /* written with both queues' locks and mail_lock, too */
 	struct cfg c;	      /* likewise */
 	struct ibv_qp *qp;    /* likewise (not mail_lock) */
 	struct rdma_cm_id *id;
 	enum cm_step cm_step;
 	bool disconnected;    /* we have called rdma_disconnect */
-	uint32_t peer_life;
+	_Atomic uint32_t peer_life;
 	bool dirty;	      /* the QP went away with completions pending */
 	uint64_t react_at;
 	uint64_t win_hash;    /* of memory that must not change any more, or 0 */
