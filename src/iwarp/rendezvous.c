@@ -285,9 +285,14 @@ struct rdv_out *rdv_connect(struct dev_qp *qp, const struct stream_key *key)
 	return o;
 }
 
+/* The peer hears of it at once, not when the loop has closed the descriptor: its QP
+ * and ours may be on their way to each other again, and a HELLO that still looks
+ * alive would be taken for the new one. */
 void rdv_cancel(struct rdv_out *o)
 {
 	o->cancelled = true;
+	if (o->fd >= 0 && !o->dropped)
+		shutdown(o->fd, SHUT_RDWR);
 	out_drop(o);
 	if (loop_timer_stop(&o->timer))
 		o->refs--;

@@ -138,6 +138,33 @@ static void again_after_reset(void)
 	close_device();
 }
 
+/* ... also if one of them had tried to reach the other, which was not there yet. */
+static void again_after_a_try(void)
+{
+	struct ibv_qp_attr reset = { .qp_state = IBV_QPS_RESET };
+	struct side x, y, *early;
+
+	open_device();
+	x = side(1);
+	y = side(2);
+	early = x.qp->qp_num < y.qp->qp_num ? &x : &y;
+	for (int i = 0; i < 100; i++) {
+		EQ(to_init(&x), 0);
+		EQ(to_init(&y), 0);
+		EQ(to_rtr(early, (early == &x ? &y : &x)->qp->qp_num, 77, &dev.gid), 0);
+		usleep(i * 20); /* somewhere on its way */
+		OK(ibv_modify_qp(x.qp, &reset, IBV_QP_STATE));
+		OK(ibv_modify_qp(y.qp, &reset, IBV_QP_STATE));
+		join(&x, &y);
+		exchange(&x, &y, i);
+		OK(ibv_modify_qp(x.qp, &reset, IBV_QP_STATE));
+		OK(ibv_modify_qp(y.qp, &reset, IBV_QP_STATE));
+	}
+	side_free(&x);
+	side_free(&y);
+	close_device();
+}
+
 /* Both ends in one QP: legal, and used by self tests. */
 static void loop_to_itself(void)
 {
@@ -244,6 +271,7 @@ static const struct conf_case cases[] = {
 	CASE(many_pairs),
 	CASE(late_peer),
 	CASE(no_such_qp),
+	CASE(again_after_a_try),
 	CASE(again_after_reset),
 	CASE(loop_to_itself),
 	CASE(wrong_transitions),
