@@ -382,6 +382,8 @@ bool sq_run(struct ep *e, struct rng *r)
 	if (pthread_mutex_trylock(&q->lock))
 		return false;
 	c.n = 0;
+	if (q->open)
+		token_release(e); /* others wait for it */
 	while (q->open && c.n < want && chain_add(e, &c))
 		;
 	if (c.n) {
