@@ -85,7 +85,7 @@ static int poll_once(struct cq *q, int n, bool *urgent)
 bool cq_run(struct cq *q, struct rng *r)
 {
 	int n = 1 + (int)rng_below(r, BATCH), got;
-	bool urgent;
+	bool urgent = false;
 
 	if (q->mode == CQ_EVENTS)
 		return false;
@@ -109,7 +109,7 @@ static bool readable(struct side *s, int ms)
 
 static void arm_and_drain(struct cq *q, struct rng *r)
 {
-	bool urgent;
+	bool urgent = false;
 
 	q->solicited = rng_chance(r, 30);
 	OK(ibv_req_notify_cq(q->cq, q->solicited));
