@@ -244,7 +244,8 @@ static inline bool cq_looks_empty(struct dev_cq *cq)
  * All four only grow (mod 2^32); slot = index & mask. `free` moves when a
  * signalled completion is polled, so unsignalled work holds its slot until a
  * later signalled one was polled, as on hardware. `next` belongs to the
- * transport (it may step back for a repeat); `done` moves in sq_retire(). */
+ * transport (it may step back for a repeat: sq_step_back()); `done` moves in
+ * sq_retire(). */
 
 struct wqe {
 	uint64_t wr_id;
@@ -309,6 +310,7 @@ struct dev_sq {
 	_Atomic uint32_t free; /* moved by a poll, under the CQ's lock: a poller may not
 				* take qp->lock; the QP outlives it, see cq_forget_qp() */
 	uint32_t done, next, tail;
+	uint32_t begun; /* what is before it was begun once, even if next stepped back */
 	bool sig_all;
 };
 
@@ -329,6 +331,25 @@ static inline struct wqe *sq_at(struct dev_sq *sq, uint32_t idx)
 static inline struct rqe *rq_at(struct dev_rq *rq, uint32_t idx)
 {
 	return (struct rqe *)(rq->mem + (size_t)(idx & rq->mask) * rq->stride);
+}
+
+/* Index after the last WQE that was begun. */
+static inline uint32_t sq_begun(struct dev_sq *sq)
+{
+	uint32_t upto = sq->next;
+
+	if (upto != sq->tail && sq_at(sq, upto)->sent)
+		upto++;
+	return (int32_t)(sq->begun - upto) > 0 ? sq->begun : upto;
+}
+
+/* The transport will send again from idx on. Called with qp->lock held. */
+static inline void sq_step_back(struct dev_sq *sq, uint32_t idx)
+{
+	sq->begun = sq_begun(sq);
+	if (sq->next != sq->tail)
+		sq_at(sq, sq->next)->sent = 0;
+	sq->next = idx;
 }
 
 struct dev_srq {

@@ -163,13 +163,9 @@ static void enter_rts(struct dev_qp *qp)
 /* The notification is asked for with each transition anew. */
 static void enter_sqd_locked(struct dev_qp *qp, bool notify)
 {
-	struct dev_sq *sq = &qp->sq;
-
 	lock_assert_held(&qp->lock);
 	qp->attr.en_sqd_async_notify = notify;
-	qp->sqd_upto = sq->next;
-	if (sq->next != sq->tail && sq_at(sq, sq->next)->sent)
-		qp->sqd_upto++;
+	qp->sqd_upto = sq_begun(&qp->sq);
 	qp->sqd_armed = notify;
 	sq_drained_check_locked(qp);
 }

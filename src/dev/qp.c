@@ -189,7 +189,7 @@ void qp_clear_locked(struct dev_qp *qp)
 		atomic_fetch_sub(&qp->srq->rq.outstanding, 1);
 	qp->cur_valid = false;
 	atomic_store(&qp->sq.free, 0);
-	qp->sq.done = qp->sq.next = qp->sq.tail = 0;
+	qp->sq.done = qp->sq.next = qp->sq.tail = qp->sq.begun = 0;
 	qp->rq.head = qp->rq.tail = 0;
 	atomic_store(&qp->rq.outstanding, 0);
 	qp->flushed = qp->comm_est_sent = qp->sqd_armed = qp->rnr_told = false;

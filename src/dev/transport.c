@@ -8,11 +8,16 @@
 
 #include <errno.h>
 
-bool qp_may_send_locked(const struct dev_qp *qp)
+bool qp_may_begin_locked(const struct dev_qp *qp, uint32_t idx)
 {
 	if (qp->qp.state == IBV_QPS_RTS)
 		return true;
-	return qp->qp.state == IBV_QPS_SQD && (int32_t)(qp->sqd_upto - qp->sq.next) > 0;
+	return qp->qp.state == IBV_QPS_SQD && (int32_t)(qp->sqd_upto - idx) > 0;
+}
+
+bool qp_may_send_locked(const struct dev_qp *qp)
+{
+	return qp_may_begin_locked(qp, qp->sq.next);
 }
 
 bool qp_may_receive_locked(const struct dev_qp *qp)
@@ -49,6 +54,25 @@ enum ibv_wc_status sq_run_local_locked(struct dev_qp *qp, bool reads)
 	return status;
 }
 
+/* InfiniBand 1.5, 11.6.3.2: the first packet that a QP in RTR gets, of whatever
+ * kind. */
+static void comm_est_locked(struct dev_qp *qp)
+{
+	if (qp->qp.state != IBV_QPS_RTR || qp->comm_est_sent)
+		return;
+	qp->comm_est_sent = true;
+	async_qp(qp, IBV_EVENT_COMM_EST);
+}
+
+bool qp_heard_locked(struct dev_qp *qp)
+{
+	lock_assert_held(&qp->lock);
+	if (!qp_may_receive_locked(qp))
+		return false;
+	comm_est_locked(qp);
+	return true;
+}
+
 int recv_take(struct dev_qp *qp)
 {
 	int ret = 0;
@@ -80,10 +104,7 @@ void recv_done(struct dev_qp *qp, const struct ibv_wc *wc, bool solicited)
 		lock_put(&qp->lock);
 		return;
 	}
-	if (qp->qp.state == IBV_QPS_RTR && !qp->comm_est_sent) {
-		qp->comm_est_sent = true;
-		async_qp(qp, IBV_EVENT_COMM_EST);
-	}
+	comm_est_locked(qp);
 	qp->cur_valid = false;
 	if (recv_complete_locked(qp, qp->cur, wc, solicited))
 		qp_to_err_locked(qp);

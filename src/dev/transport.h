@@ -55,8 +55,13 @@ extern const struct dev_transport iw_transport;
 
 /* True if the QP may send requests (RTS; in SQD only what was begun). */
 bool qp_may_send_locked(const struct dev_qp *qp);
+/* The same for the WQE at SQ index idx, which may be ahead of sq.next. */
+bool qp_may_begin_locked(const struct dev_qp *qp, uint32_t idx);
 /* True if the QP may accept requests (RTR, RTS, SQD, SQE). */
 bool qp_may_receive_locked(const struct dev_qp *qp);
+/* A request of the peer has come: the same answer, and COMM_EST if it is the first
+ * one in RTR. */
+bool qp_heard_locked(struct dev_qp *qp) REQUIRES(qp->lock);
 
 /* Local work requests (wqe_is_local: bind, local invalidate) need no peer and have
  * no request number, but their place in the order. A transport calls this when
@@ -81,8 +86,7 @@ void sq_retire_locked(struct dev_qp *qp) REQUIRES(qp->lock);
 int recv_take(struct dev_qp *qp);
 
 /* Completes qp->cur. wc: status, opcode, byte_len, imm_data or
- * invalidated_rkey, wc_flags; the rest is filled in here. First receive in RTR
- * raises COMM_EST. */
+ * invalidated_rkey, wc_flags; the rest is filled in here. */
 void recv_done(struct dev_qp *qp, const struct ibv_wc *wc, bool solicited);
 
 /* The QP fails. All move it to ERR and flush in order; harmless if it is in ERR

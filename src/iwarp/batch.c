@@ -275,7 +275,7 @@ static struct wqe *next_wqe(struct stream *s, const struct cursor *c)
 		return NULL;
 	if (c->off || c->imm_sent || c->probe_sent)
 		return w;
-	if (!qp_may_send_locked(qp))
+	if (!qp_may_begin_locked(qp, c->idx))
 		return NULL;
 	if ((w->send_flags & IBV_SEND_FENCE) && c->rd_out)
 		return NULL;

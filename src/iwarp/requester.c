@@ -205,8 +205,6 @@ static void rewind_to(struct stream *s, uint32_t idx)
 	struct dev_qp *qp = s->qp;
 
 	lock_get(&qp->lock);
-	if (qp->sq.next != qp->sq.tail)
-		sq_at(&qp->sq, qp->sq.next)->sent = 0;
 	for (uint32_t i = idx; i != qp->sq.next; i++) {
 		struct wqe *w = sq_at(&qp->sq, i);
 
@@ -215,7 +213,7 @@ static void rewind_to(struct stream *s, uint32_t idx)
 			w->got = 0;
 		}
 	}
-	qp->sq.next = idx;
+	sq_step_back(&qp->sq, idx);
 	if ((int32_t)(s->tx.rd_scan - idx) > 0)
 		s->tx.rd_scan = idx;
 	lock_put(&qp->lock);

@@ -143,7 +143,7 @@ static bool accepting(struct stream *s)
 		return false;
 	}
 	lock_get(&qp->lock);
-	may = qp_may_receive_locked(qp);
+	may = qp_heard_locked(qp);
 	state = qp->qp.state;
 	s->rx.rights = qp->attr.qp_access_flags;
 	lock_put(&qp->lock);
