@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* fork() and exec() of a process that uses the library. */
 #include "lab.h"
+#include "side.h"
 
 #include <dirent.h>
 #include <sys/wait.h>
@@ -250,6 +251,269 @@ static void exec_inherits_nothing(void)
 	stop();
 }
 
+/* ---- verbs ---------------------------------------------------------------------- */
+
+static struct side x, y;
+
+static void sides(void)
+{
+	open_device();
+	x = side_with(1, (struct side_opt){ .send_ops = IBV_QP_EX_WITH_SEND,
+					    .wc_flags = IBV_WC_STANDARD_FLAGS,
+					    .channel = true });
+	y = side_with(2, (struct side_opt){ .srq = true });
+	join(&x, &y);
+}
+
+static void sides_free(void)
+{
+	side_free(&x);
+	side_free(&y);
+	close_device();
+}
+
+/* x writes to y. */
+static void sides_work(uint32_t seed)
+{
+	struct ibv_sge sge = conf_sge(&x.b, 0, 30000);
+	struct ibv_send_wr wr =
+		conf_rdma(1, IBV_WR_RDMA_WRITE, &sge, 1, y.b.p, y.b.mr->rkey);
+
+	conf_pattern(x.b.p, 30000, seed);
+	OK(conf_post(x.qp, &wr));
+	conf_wc_ok(x.cq, 1);
+	CHECK(conf_pattern_ok(y.b.p, 30000, seed));
+}
+
+/* Nothing is pinned, so there is nothing to be prepared. */
+static void initialization(void)
+{
+	open_device();
+	if (!conf_user_device())
+		SKIP("it depends on the kernel");
+	EQ(ibv_is_fork_initialized(), IBV_FORK_UNNEEDED);
+	EQ(ibv_fork_init(), 0); /* though a device is open */
+	EQ(ibv_fork_init(), 0);
+	EQ(ibv_is_fork_initialized(), IBV_FORK_UNNEEDED);
+	close_device();
+	EQ(ibv_fork_init(), 0);
+}
+
+/* In the child; the number of the first call that does not answer as it should. */
+static int calls_that_fail(void)
+{
+	struct ibv_sge sge = conf_sge(&x.b, 0, 10);
+	struct ibv_send_wr wr = conf_wr(1, IBV_WR_SEND, &sge, 1), *bad;
+	struct ibv_recv_wr rwr = { 0 }, *rbad;
+	struct ibv_poll_cq_attr pa = { 0 };
+	struct ibv_device_attr_ex dx;
+	struct ibv_async_event ev;
+	struct ibv_qp_init_attr qa = { .qp_type = IBV_QPT_RC };
+	struct ibv_qp_attr a = { .qp_state = IBV_QPS_ERR };
+	struct ibv_port_attr port;
+	struct ibv_wc wc;
+
+	if (ibv_post_send(x.qp, &wr, &bad) != ENODEV || bad != &wr)
+		return 1;
+	if (ibv_post_srq_recv(y.srq, &rwr, &rbad) != ENODEV || rbad != &rwr)
+		return 2;
+	if (ibv_poll_cq(y.cq, 1, &wc) >= 0 || ibv_start_poll(x.cqx, &pa) != ENODEV)
+		return 3;
+	ibv_wr_start(x.qpx);
+	ibv_wr_send(x.qpx);
+	ibv_wr_set_sge(x.qpx, x.b.mr->lkey, (uintptr_t)x.b.p, 10);
+	if (ibv_wr_complete(x.qpx) != ENODEV)
+		return 4;
+	if (ibv_req_notify_cq(x.cq, 0) != ENODEV)
+		return 5;
+	if (ibv_modify_qp(x.qp, &a, IBV_QP_STATE) != ENODEV)
+		return 6;
+	if (ibv_query_device_ex(dev.ctx, NULL, &dx) != ENODEV ||
+	    ibv_query_port(dev.ctx, 1, &port) != ENODEV)
+		return 7;
+	if (ibv_alloc_pd(dev.ctx) || errno != ENODEV)
+		return 8;
+	if (ibv_reg_mr(dev.pd, x.b.p, 100, 0) || errno != ENODEV)
+		return 9;
+	if (ibv_create_cq(dev.ctx, 1, NULL, NULL, 0) || errno != ENODEV)
+		return 10;
+	if (ibv_create_qp(dev.pd, &qa) || errno != ENODEV)
+		return 11;
+	if (ibv_get_async_event(dev.ctx, &ev) != -1 || errno != ENODEV)
+		return 12;
+	if (ibv_open_device(dev.ctx->device) || errno != ENODEV)
+		return 13;
+	return 0;
+}
+
+static int destroys_that_succeed(void)
+{
+	if (ibv_destroy_qp(x.qp) || ibv_destroy_qp(y.qp) || ibv_destroy_srq(y.srq))
+		return 21;
+	if (ibv_destroy_cq(x.cq) || ibv_destroy_cq(y.cq))
+		return 22;
+	if (ibv_destroy_comp_channel(x.ch))
+		return 23;
+	if (ibv_dereg_mr(x.b.mr) || ibv_dereg_mr(y.b.mr) || ibv_dealloc_pd(dev.pd))
+		return 24;
+	return ibv_close_device(dev.ctx) ? 25 : 0;
+}
+
+static void child_that_uses_verbs(void)
+{
+	pid_t pid;
+
+	if (!conf_user_device())
+		SKIP("undefined elsewhere");
+	sides();
+	sides_work(1);
+	pid = fork();
+	if (!pid) {
+		int r = calls_that_fail();
+
+		_exit(r ? r : destroys_that_succeed());
+	}
+	wait_child(pid);
+	sides_work(2);
+	sides_free();
+}
+
+/* Forked between ibv_wr_start and ibv_wr_complete, by the same thread. */
+static void child_within_a_region(void)
+{
+	pid_t pid;
+
+	if (!conf_user_device())
+		SKIP("undefined elsewhere");
+	sides();
+	ibv_wr_start(x.qpx);
+	ibv_wr_send(x.qpx);
+	pid = fork();
+	if (!pid) {
+		ibv_wr_send(x.qpx);
+		_exit(ibv_wr_complete(x.qpx) != ENODEV);
+	}
+	wait_child(pid);
+	ibv_wr_abort(x.qpx);
+	sides_work(1);
+	sides_free();
+}
+
+/* The child's copy of registered memory is its own; the parent's stays the one that
+ * the device reads and writes, whoever writes first after the fork. */
+static void memory_of_a_child(void)
+{
+	int go[2], said[2];
+	char c1 = 0;
+	pid_t pid;
+
+	sides();
+	sides_work(1);
+	OK(pipe(go));
+	OK(pipe(said));
+	pid = fork();
+	if (!pid) {
+		memset(x.b.p, 0xee, 30000); /* before the parent uses it */
+		if (write(said[1], "x", 1) != 1 || read(go[0], &c1, 1) != 1)
+			_exit(1);
+		/* What the device wrote meanwhile is not seen here. */
+		_exit(!conf_pattern_ok(y.b.p, 30000, 1) || !conf_is_fill(x.b.p, 0xee, 30000));
+	}
+	EQ(read(said[0], &c1, 1), 1);
+	CHECK(conf_pattern_ok(x.b.p, 30000, 1));
+	for (uint32_t i = 2; i < 10; i++)
+		sides_work(i);
+	EQ(write(go[1], "x", 1), 1);
+	wait_child(pid);
+	sides_free();
+}
+
+/* ---- a busy parent -------------------------------------------------------------------- */
+
+static atomic_bool enough;
+
+static void *busy(void *arg)
+{
+	struct ibv_sge sge = conf_sge(&x.b, 0, 2000);
+	struct ibv_send_wr wr =
+		conf_rdma(1, IBV_WR_RDMA_WRITE, &sge, 1, y.b.p, y.b.mr->rkey), *bad;
+	struct ibv_wc wc;
+
+	(void)arg;
+	while (!atomic_load(&enough)) {
+		struct ibv_mr *mr = ibv_reg_mr(dev.pd, x.b.p, 4096, IBV_ACCESS_LOCAL_WRITE);
+
+		if (!mr || ibv_post_send(x.qp, &wr, &bad))
+			abort();
+		while (!ibv_poll_cq(x.cq, 1, &wc))
+			;
+		if (wc.status || ibv_dereg_mr(mr))
+			abort();
+	}
+	return NULL;
+}
+
+/* Whatever locks the other threads hold at that moment, no child hangs on them. */
+static void children_of_a_busy_parent(void)
+{
+	pthread_t t;
+
+	if (!conf_user_device())
+		SKIP("undefined elsewhere");
+#ifdef CONF_TSAN
+	SKIP("TSan does not follow a fork with threads");
+#endif
+	sides();
+	t = conf_thread(busy, NULL);
+	for (int i = 0; i < 100; i++) {
+		pid_t pid = fork();
+
+		if (!pid) {
+			int r = calls_that_fail();
+
+			_exit(r ? r : destroys_that_succeed());
+		}
+		wait_child(pid);
+	}
+	atomic_store(&enough, true);
+	conf_join(t);
+	sides_work(3);
+	sides_free();
+}
+
+/* ---- children that begin ----------------------------------------------------------------- */
+
+/* Nothing was used before the fork: parent and child have a device each. */
+static void fork_before_use(void)
+{
+	pid_t pid = fork();
+
+	sides();
+	for (uint32_t i = 0; i < 5; i++)
+		sides_work(i);
+	sides_free();
+	if (!pid)
+		_exit(0);
+	wait_child(pid);
+}
+
+/* A program that is started by a process with an open device has one of its own. */
+static void program_of_a_child(void)
+{
+	int r;
+
+	if (!conf_user_device())
+		SKIP("of the user-space device");
+	sides();
+	sides_work(1);
+	r = system("ibv_devices 2>/dev/null | grep -q anyrdma0");
+	if (WIFEXITED(r) && WEXITSTATUS(r) == 127)
+		SKIP("no ibv_devices");
+	EQ(r, 0);
+	sides_work(2);
+	sides_free();
+}
+
 static const struct conf_case cases[] = {
 	CASE(child_that_exits),
 	CASE(child_that_exits_properly),
@@ -258,6 +522,13 @@ static const struct conf_case cases[] = {
 	CASE(child_that_outlives),
 	CASE(child_of_a_killed_peer),
 	CASE(exec_inherits_nothing),
+	CASE(initialization),
+	CASE(child_that_uses_verbs),
+	CASE(child_within_a_region),
+	CASE(memory_of_a_child),
+	CASE(children_of_a_busy_parent),
+	CASE(fork_before_use),
+	CASE(program_of_a_child),
 };
 
 CONF_MAIN(cases)
