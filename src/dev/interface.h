@@ -10,7 +10,7 @@
 #include <infiniband/verbs.h>
 #include <sys/socket.h>
 
-#define ANYRDMA_INTERFACE 1
+#define ANYRDMA_INTERFACE 2
 
 /* Control messages of a stream, in both directions, in order with each other,
  * in every state of the QP. */
@@ -50,6 +50,7 @@ struct stream_param {
 	uint32_t remote_qpn;
 	bool crc;	    /* CRC32C agreed */
 	bool extended;	    /* both sides are ours: acks, NAK, control */
+	bool unreliable;    /* for QPs of type UC: no acks, no NAK */
 	enum stream_first first;
 };
 

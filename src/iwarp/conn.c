@@ -66,6 +66,7 @@ void stream_put(struct stream *s)
 		return;
 	tx_fini(s);
 	free(s->rx.resp);
+	free(s->rx.stash);
 	while ((n = list_pop(&s->up)))
 		free(list_entry(n, struct ctl_msg, link));
 	lock_fini(&s->lock);
@@ -110,6 +111,8 @@ uint32_t stream_events(const struct stream *s)
 {
 	if (s->state == STREAM_BROKEN || s->state == STREAM_CLOSED)
 		return 0;
+	if (s->rx.wait && s->qp && s->state == STREAM_OPEN)
+		return s->tx.blocked ? EPOLLOUT : 0;
 	return (s->deaf ? s->deaf_hup ? 0 : EPOLLRDHUP : EPOLLIN) |
 	       (s->tx.blocked ? EPOLLOUT : 0);
 }
@@ -350,6 +353,8 @@ static void timer_fire(struct loop_timer *t)
 
 	lock_get(&s->lock);
 	s->timer_at = 0;
+	if (s->rx.wait && s->state == STREAM_OPEN)
+		stream_progress(s, true);
 	if (s->tx.silent && s->speak_at && now >= s->speak_at)
 		s->tx.silent = false;
 	else if (s->tx.silent && s->speak_at)
@@ -551,6 +556,8 @@ void stream_stop(struct stream *s)
 	s->tx.off = 0;
 	s->tx.imm_sent = s->tx.probe_sent = s->tx.resync = false;
 	s->rx.place = PLACE_SCRATCH;
+	if (s->rx.wait)
+		stream_timer(s, loop_now()); /* what is behind it is not for the QP alone */
 	stream_end(s);
 }
 

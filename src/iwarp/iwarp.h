@@ -14,6 +14,8 @@
  * in ERR has no connection in iWARP, the stream *ends* (stream_end) with its QP
  * or its user, whichever lets go first: TCP's close is the disconnect.
  *
+ * An extended stream may be *unreliable*, for QPs of type UC (uc.c).
+ *
  * Two holders, the CM ("user") and the QP; the stream closes when both have let
  * go. All fields are guarded by stream.lock unless they say otherwise. */
 #ifndef ANYRDMA_IWARP_IWARP_H
@@ -38,6 +40,8 @@ enum {
 	IW_TAIL = 64,	       /* write order: last bytes in an iovec of their own */
 	IW_COPY_MAX = 512,     /* payload up to here is copied beside its header */
 	IW_YIELD_MS = 100,     /* a peer has surely read our MPA reply by then */
+	UC_WAIT_MS = 2000,     /* unreliable: work waits so long for the medium */
+	UC_LATE_MS = 50,       /* ... and a message so long for a receive */
 	IW_UP_MAX = 32,	       /* control messages that wait for the user: more is an attack */
 };
 
@@ -94,7 +98,8 @@ struct iw_tx {
 	uint32_t off;		/* bytes of the WQE at sq.next already sent */
 	bool imm_sent;		/* its immediate prefix went out */
 	bool probe_sent;	/* the responder was told where its write ends */
-	uint32_t acked;		/* WQEs before it are acknowledged, or were local */
+	uint32_t acked;		/* WQEs before it are acknowledged, or were local;
+				 * sq.done may be ahead of it after SQE */
 	uint32_t acked_nr;	/* requests among these: local work has no number */
 	uint32_t rd_scan;	/* no unanswered read before this index */
 	uint32_t timer_acked;	/* `acked` when the retry timer was last looked at */
@@ -109,6 +114,12 @@ struct iw_tx {
 	bool silent;		/* plain: the peer has to speak first */
 	bool resync;		/* RESYNC goes out before the next request */
 	uint8_t rnr_seen;	/* RNR NAKs since the last progress */
+
+	uint64_t moved;		/* bytes that the medium has taken, ever */
+	/* unreliable: `moved` when the medium was found full, and until when it may
+	 * stay so; after that, work vanishes */
+	uint64_t stall_moved, stall_until;
+	bool stalled;
 };
 
 struct iw_rx {
@@ -130,6 +141,14 @@ struct iw_rx {
 	/* requests of the peer */
 	unsigned rights;	/* qp_access_flags when the request came */
 	bool drop;		/* NAK sent: discard requests until RESYNC */
+	bool skip;		/* unreliable: the rest of the message is discarded */
+	/* unreliable: a message waits for its receive, at the beginning of a frame or
+	 * at its end, and what came behind it in the stash */
+	enum { WAIT_NONE, WAIT_BEGIN, WAIT_END } wait;
+	uint64_t wait_until;
+	bool impatient;		/* one has waited in vain: the next ones do not */
+	uint8_t *stash;
+	size_t stash_pos, stash_len;
 	bool rnr_sent;		/* RECV_POSTED is wanted when a receive comes */
 	bool not_ready_sent;	/* likewise when a QP claims the stream */
 	bool go_on;		/* RECV_POSTED slot is full */
@@ -163,7 +182,8 @@ enum stream_state {
 struct medium {
 	/* The stream may receive from now on (before it has a QP). 0 or -errno. */
 	int (*start)(struct stream *s);
-	/* Sends what it can; sets tx.blocked when there is no room. */
+	/* Sends what it can; counts it in tx.moved; sets tx.blocked when there is no
+	 * room. */
 	void (*send)(struct stream *s);
 	/* What the stream waits for has changed: input, output, nothing; or who is
 	 * to watch (grouped). 0 or -errno. */
@@ -288,7 +308,8 @@ void tx_ctl(struct stream *s, const struct rdmap_hdr *h) REQUIRES(s->lock);
 bool tx_idle(const struct stream *s);
 void tx_fini(struct stream *s);
 
-/* rx.c: receives what is there, at most a turn; true if anything came. */
+/* rx.c: receives what is there, at most a turn; true if anything came. Nothing is
+ * taken while rx.wait is set and its receive is not there. */
 bool rx_run(struct stream *s) REQUIRES(s->lock);
 
 /* requester.c */
@@ -339,6 +360,32 @@ void resp_unreadable(struct stream *s) REQUIRES(s->lock);
 void resp_resync(struct stream *s, const struct rdmap_hdr *h) REQUIRES(s->lock);
 /* Plain: what came is no valid FPDU, or not the one that had to come. */
 void resp_bad_frame(struct stream *s, int err) REQUIRES(s->lock);
+
+/* uc.c: what is different on an unreliable stream. */
+/* The medium is the end of it: work completes when it has been taken. */
+static inline bool stream_unacked(const struct stream *s)
+{
+	return !s->p.extended || s->p.unreliable;
+}
+/* Completes the work of a QP that nobody will hear, as a wire without a peer does;
+ * what cannot be read locally fails all the same. */
+void uc_vanish(struct dev_qp *qp);
+/* The same, for a stream that is broken or stalled. */
+void uc_gone(struct stream *s) REQUIRES(s->lock);
+/* After an attempt to send: is the medium stuck? */
+void uc_sent(struct stream *s) REQUIRES(s->lock);
+void uc_timer(struct stream *s, uint64_t now) REQUIRES(s->lock);
+/* A message ends in the middle: the peer is told before the next one. */
+void uc_cut(struct stream *s) REQUIRES(s->lock);
+/* No receive is posted: true if the message waits for one a moment (rx.wait). */
+bool uc_late(struct stream *s, int where) REQUIRES(s->lock);
+/* The message that is being received is discarded to its end. */
+void uc_drop(struct stream *s) REQUIRES(s->lock);
+/* ... for this reason; the QP fails if st is an error of its own. */
+void uc_refuse(struct stream *s, enum ibv_wc_status st, const char *why)
+	REQUIRES(s->lock);
+/* A frame has ended: a discarded message may end with it. */
+void uc_frame_end(struct stream *s) REQUIRES(s->lock);
 
 /* sge.c: maps [off, off+len) of a scatter/gather list to memory. Returns the
  * number of iovecs, or -errno of mr_get(), or -E2BIG when max is too small for

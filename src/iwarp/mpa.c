@@ -27,6 +27,8 @@ enum {
 	FLAG_SRQ = 0x01,
 	FLAG_FLOW = 0x02,
 	FLAG_IPV6 = 0x04,
+
+	QPT_RC = 2, /* enum ibv_qp_type */
 };
 
 static uint32_t be24_get(const uint8_t *p)
@@ -396,6 +398,7 @@ int mpa_hello_encode(uint8_t *buf, size_t cap, const struct mpa_hello *m)
 	if (ret < 0)
 		return ret;
 	h[2] = m->mtu;
+	h[3] = m->qp_type;
 	memcpy(h + 4, m->src_gid, 16);
 	memcpy(h + 20, m->dst_gid, 16);
 	be24_put(h + 36, m->src_qpn);
@@ -417,6 +420,7 @@ int mpa_hello_decode(const struct mpa_frame *f, struct mpa_hello *m)
 	*m = (struct mpa_hello){
 		.crc = f->flags & MPA_F_CRC,
 		.mtu = h[2],
+		.qp_type = h[3] ? h[3] : QPT_RC,
 		.src_qpn = be24_get(h + 36),
 		.dst_qpn = be24_get(h + 39),
 		.rq_psn = be24_get(h + 42),

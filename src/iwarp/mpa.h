@@ -139,6 +139,7 @@ struct mpa_hello {
 	uint16_t ird, ord;
 	bool crc;
 	uint8_t mtu;
+	uint8_t qp_type; /* enum ibv_qp_type; 0 is read as RC */
 	uint8_t src_gid[16], dst_gid[16];
 	uint32_t src_qpn, dst_qpn; /* 24 bit */
 	uint32_t rq_psn, sq_psn;   /* of the sender, 24 bit */

@@ -69,7 +69,7 @@ static void golden_frames(void)
 		.priv = priv, .priv_len = 196,
 	};
 	struct mpa_cm_rej rej = { 28, (const uint8_t *)"no", 2 };
-	struct mpa_hello h = { .ird = 16, .ord = 4, .mtu = 4, .src_qpn = 0xc00001,
+	struct mpa_hello h = { .ird = 16, .ord = 4, .mtu = 4, .qp_type = 3, .src_qpn = 0xc00001,
 			       .dst_qpn = 0xc00102, .rq_psn = 0x010203, .sq_psn = 0x040506 };
 	struct mpa_hello_rep hr = { .status = MPA_HELLO_NOT_READY };
 
@@ -149,7 +149,11 @@ static void golden_decodes(void)
 	CHECK_EQ(h.rq_psn, 0x010203);
 	CHECK_EQ(h.sq_psn, 0x040506);
 	CHECK_EQ(h.mtu, 4);
+	CHECK_EQ(h.qp_type, 3);
 	CHECK_EQ(h.dst_gid[15], 2);
+	buf[27] = 0; /* of peers that knew RC alone */
+	REQUIRE_EQ(mpa_hello_decode(&f, &h), 0);
+	CHECK_EQ(h.qp_type, 2);
 
 	REQUIRE(mpa_decode(buf, golden("mpa_hello_rep", buf, sizeof(buf)), &f) > 0);
 	REQUIRE_EQ(mpa_hello_rep_decode(&f, &hr), 0);

@@ -37,6 +37,8 @@ static void recv_posted(struct dev_qp *qp)
 	if (!s)
 		return;
 	stream_lock(s);
+	if (s->rx.wait)
+		stream_progress(s, false);
 	if (s->rx.rnr_sent && s->state == STREAM_OPEN && s->p.extended) {
 		s->rx.rnr_sent = false;
 		s->rx.go_on = true;

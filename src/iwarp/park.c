@@ -28,6 +28,7 @@ struct wanted {
 	struct rdv_out *out;
 	struct loop_timer timer; /* runs from the first work posted */
 	bool has_work;
+	bool given_up; /* UC: nobody came in time, work vanishes */
 	int refs; /* the table's, the timer's; park.lock */
 };
 
@@ -67,11 +68,17 @@ static unsigned bucket(uint32_t remote_qpn)
 	return (remote_qpn * 2654435761u) >> 22;
 }
 
-static bool same(const struct stream_key *a, uint32_t local_qpn, uint32_t remote_qpn,
-		 const union ibv_gid *gid)
+static bool same(const struct stream_key *a, const struct stream_key *b)
 {
-	return a->local_qpn == local_qpn && a->remote_qpn == remote_qpn &&
-	       !memcmp(&a->remote_gid, gid, sizeof(*gid));
+	return a->local_qpn == b->local_qpn && a->remote_qpn == b->remote_qpn &&
+	       a->unreliable == b->unreliable &&
+	       !memcmp(&a->remote_gid, &b->remote_gid, sizeof(a->remote_gid));
+}
+
+static struct stream_key key_of(const struct stream *s)
+{
+	return (struct stream_key){ s->p.local_qpn, s->p.remote_qpn, s->p.remote_gid,
+				    s->p.unreliable };
 }
 
 static struct wanted *wanted_find(const struct stream_key *k)
@@ -79,7 +86,7 @@ static struct wanted *wanted_find(const struct stream_key *k)
 	struct wanted *w;
 
 	list_for_each(w, &park.wanted[bucket(k->remote_qpn)], link)
-		if (same(&w->key, k->local_qpn, k->remote_qpn, &k->remote_gid))
+		if (same(&w->key, k))
 			return w;
 	return NULL;
 }
@@ -182,7 +189,10 @@ static void wanted_timeout(struct loop_timer *t)
 	struct wanted *w = container_of(t, struct wanted, timer);
 
 	park_lock();
-	if (w->qp)
+	w->given_up = w->key.unreliable;
+	if (w->qp && w->given_up)
+		uc_vanish(w->qp);
+	else if (w->qp)
 		fail_oldest(w->qp, IBV_WC_RETRY_EXC_ERR,
 			    "no connection to the peer's QP could be made");
 	wanted_put(w);
@@ -211,13 +221,15 @@ void park_kick(struct dev_qp *qp)
 	w = wanted_of(qp);
 	if (w && !w->has_work) {
 		w->has_work = true;
-		budget = req_budget(qp);
+		budget = w->key.unreliable ? UC_WAIT_MS * MSEC : req_budget(qp);
 		if (budget != UINT64_MAX) {
 			w->refs++;
 			loop_timer_set(&w->timer,
 				       loop_now() + (budget < 2 * SEC ? 2 * SEC : budget));
 		}
 	}
+	if (w && w->given_up)
+		uc_vanish(qp);
 	park_unlock();
 }
 
@@ -225,9 +237,12 @@ static struct stream *parked_find(const struct stream_key *k)
 {
 	struct stream *s;
 
-	list_for_each(s, &park.streams[bucket(k->remote_qpn)], park)
-		if (same(k, s->p.local_qpn, s->p.remote_qpn, &s->p.remote_gid))
+	list_for_each(s, &park.streams[bucket(k->remote_qpn)], park) {
+		struct stream_key key = key_of(s);
+
+		if (same(k, &key))
 			return s;
+	}
 	return NULL;
 }
 
@@ -253,6 +268,7 @@ static int open_self(struct dev_qp *qp)
 		.local_qpn = qp->qp.qp_num,
 		.remote_qpn = qp->qp.qp_num,
 		.extended = true,
+		.unreliable = qp->qp.qp_type == IBV_QPT_UC,
 	};
 	int ret = stream_open_self(&p);
 
@@ -289,6 +305,7 @@ int park_attach(struct dev_qp *qp)
 		.local_qpn = qp->qp.qp_num,
 		.remote_qpn = qp->attr.dest_qp_num,
 		.remote_gid = qp->attr.ah_attr.grh.dgid,
+		.unreliable = qp->qp.qp_type == IBV_QPT_UC,
 	};
 	struct rdv_in *in = NULL;
 	struct stream *s;
@@ -330,7 +347,7 @@ void park_detach(struct dev_qp *qp)
 
 void park_stream(struct stream *s)
 {
-	struct stream_key key = { s->p.local_qpn, s->p.remote_qpn, s->p.remote_gid };
+	struct stream_key key = key_of(s);
 	struct wanted *w;
 
 	park_lock();

@@ -83,6 +83,7 @@ static void param_of(struct stream_param *p, const struct stream_key *k,
 		.remote_qpn = k->remote_qpn,
 		.crc = crc,
 		.extended = true,
+		.unreliable = k->unreliable,
 	};
 	memcpy(p->local_gid.raw, local_gid, 16);
 }
@@ -273,6 +274,7 @@ struct rdv_out *rdv_connect(struct dev_qp *qp, const struct stream_key *key)
 	o->hello = (struct mpa_hello){
 		.crc = conf_get()->crc,
 		.mtu = (uint8_t)qp->attr.path_mtu,
+		.qp_type = (uint8_t)qp->qp.qp_type,
 		.ird = qp->attr.max_dest_rd_atomic,
 		.src_qpn = key->local_qpn,
 		.dst_qpn = key->remote_qpn,
@@ -374,6 +376,7 @@ struct rdv_in *rdv_find(const struct stream_key *k)
 	list_for_each_safe(in, tmp, &visitors, link) {
 		if (!in->complete || in->key.local_qpn != k->local_qpn ||
 		    in->key.remote_qpn != k->remote_qpn ||
+		    in->key.unreliable != k->unreliable ||
 		    memcmp(&in->key.remote_gid, &k->remote_gid, sizeof(k->remote_gid)))
 			continue;
 		if (!in_waits(in)) {
@@ -420,6 +423,7 @@ static int in_complete(struct rdv_in *in, const struct mpa_frame *f)
 	in->key.local_qpn = in->hello.dst_qpn;
 	in->key.remote_qpn = in->hello.src_qpn;
 	memcpy(in->key.remote_gid.raw, in->hello.src_gid, 16);
+	in->key.unreliable = in->hello.qp_type == IBV_QPT_UC;
 	in->complete = true;
 	silent--;
 	if (++parked > PARKED_MAX)

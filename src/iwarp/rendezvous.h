@@ -10,6 +10,7 @@
 struct stream_key {
 	uint32_t local_qpn, remote_qpn;
 	union ibv_gid remote_gid;
+	bool unreliable; /* UC: never the peer of an RC QP */
 };
 
 /* Outgoing: tries until it succeeds or is cancelled. */

@@ -64,12 +64,20 @@ static uint64_t silence_budget(const struct dev_qp *qp)
 	return b < 2 * SEC ? 2 * SEC : b;
 }
 
+/* What was flushed in SQE was not answered, and will not be. */
+static void pass_flushed(struct stream *s)
+{
+	if ((int32_t)(s->qp->sq.done - s->tx.acked) > 0)
+		s->tx.acked = s->qp->sq.done;
+}
+
 /* Requests that are out and not answered. */
 static bool outstanding(struct stream *s)
 {
 	bool out;
 
 	lock_get(&s->qp->lock);
+	pass_flushed(s);
 	out = s->tx.acked != s->qp->sq.next || s->tx.rd_out;
 	lock_put(&s->qp->lock);
 	return out;
@@ -89,7 +97,10 @@ void req_fail(struct stream *s, uint32_t idx, enum ibv_wc_status st, const char 
 		return;
 	tx_own_part(s);
 	s->tx.hold = HOLD_NONE;
-	s->rx.place = PLACE_SCRATCH;
+	if (s->p.unreliable)
+		uc_cut(s); /* and the QP goes on receiving */
+	else
+		s->rx.place = PLACE_SCRATCH;
 	qp_fail_send(s->qp, idx, st, why);
 	stream_end(s);
 }
@@ -114,6 +125,7 @@ static void pass_local(struct stream *s)
 {
 	struct dev_sq *sq = &s->qp->sq;
 
+	pass_flushed(s);
 	while (s->tx.acked != sq->next && wqe_is_local(sq_at(sq, s->tx.acked)))
 		s->tx.acked++;
 }
@@ -124,6 +136,7 @@ static void acked_before(struct stream *s, uint32_t idx)
 	struct dev_qp *qp = s->qp;
 
 	lock_assert_held(&qp->lock);
+	pass_flushed(s);
 	for (; s->tx.acked != idx; s->tx.acked++) {
 		struct wqe *w = sq_at(&qp->sq, s->tx.acked);
 
@@ -177,7 +190,7 @@ void req_ack(struct stream *s, uint32_t number)
 	uint32_t idx;
 	bool bad = false;
 
-	if (!qp)
+	if (!qp || s->p.unreliable)
 		return;
 	lock_get(&qp->lock);
 	if (answers_count(s)) {
@@ -250,6 +263,10 @@ void req_peer_gone(struct stream *s)
 	lock_assert_held(&s->lock);
 	if (!s->qp || s->tx.hold == HOLD_LOST)
 		return;
+	if (s->p.unreliable) {
+		uc_gone(s);
+		return;
+	}
 	lock_get(&s->qp->lock);
 	any = s->qp->sq.done != s->qp->sq.tail;
 	lock_put(&s->qp->lock);
@@ -306,7 +323,7 @@ void req_nak(struct stream *s, const struct rdmap_hdr *h)
 	bool count, bad = false;
 	uint32_t idx = 0;
 
-	if (!qp)
+	if (!qp || s->p.unreliable)
 		return;
 	lock_get(&qp->lock);
 	count = answers_count(s);
@@ -523,6 +540,10 @@ void req_timer(struct stream *s, uint64_t now)
 
 	if (!s->qp)
 		return;
+	if (s->p.unreliable) {
+		uc_timer(s, now);
+		return;
+	}
 	if (s->tx.hold == HOLD_RNR || s->tx.hold == HOLD_NOT_READY ||
 	    s->tx.hold == HOLD_LOST) {
 		if (now >= s->tx.hold_until)

@@ -40,6 +40,10 @@ void resp_nak(struct stream *s, enum nak_code code)
 {
 	struct iw_rx *rx = &s->rx;
 
+	if (s->p.unreliable) {
+		uc_drop(s);
+		return;
+	}
 	rx->drop = true;
 	rx->place = PLACE_SCRATCH;
 	if (!s->p.extended) {
@@ -59,6 +63,10 @@ void resp_nak(struct stream *s, enum nak_code code)
 void resp_fail(struct stream *s, enum nak_code code, enum ibv_wc_status st, int ev,
 	       const char *why)
 {
+	if (s->p.unreliable) {
+		uc_refuse(s, st, why);
+		return;
+	}
 	resp_nak(s, code);
 	if (!s->qp)
 		return;
@@ -119,6 +127,11 @@ void resp_resync(struct stream *s, const struct rdmap_hdr *h)
 {
 	struct iw_rx *rx = &s->rx;
 
+	if (s->p.unreliable) {
+		uc_drop(s);
+		rx->skip = false;
+		return;
+	}
 	/* Without a QP nothing was accepted and no number is known. */
 	if (s->qp && (!rx->drop || h->ctl.number != rx->expected)) {
 		stream_broken(s, -EPROTO, "RESYNC for a request that is not expected");
@@ -138,7 +151,7 @@ static bool accepting(struct stream *s)
 
 	lock_assert_held(&s->lock);
 	if (!qp) {
-		s->rx.not_ready_sent = !s->qp_was;
+		s->rx.not_ready_sent = !s->qp_was && !s->p.unreliable;
 		resp_nak(s, s->qp_was ? NAK_NO_QP : NAK_NOT_READY);
 		return false;
 	}
@@ -149,7 +162,7 @@ static bool accepting(struct stream *s)
 	lock_put(&qp->lock);
 	if (may)
 		return true;
-	s->rx.not_ready_sent = state == IBV_QPS_INIT;
+	s->rx.not_ready_sent = state == IBV_QPS_INIT && !s->p.unreliable;
 	resp_nak(s, state == IBV_QPS_INIT ? NAK_NOT_READY : NAK_NO_QP);
 	return false;
 }
@@ -197,7 +210,7 @@ static bool allowed(struct stream *s, unsigned access, uint32_t key, uint64_t ad
 }
 
 /* No receive is posted. */
-static void receiver_not_ready(struct stream *s)
+static void receiver_not_ready(struct stream *s, int where)
 {
 	lock_assert_held(&s->lock);
 	if (!s->p.extended) {
@@ -205,14 +218,23 @@ static void receiver_not_ready(struct stream *s)
 			  "a send came and no receive is posted: iWARP does not wait");
 		return;
 	}
+	if (s->p.unreliable && uc_late(s, where))
+		return;
+	if (s->p.unreliable) {
+		log_debug("QP 0x%x discards a message: no receive is posted",
+			  s->qp->qp.qp_num);
+		uc_drop(s);
+		return;
+	}
 	s->rx.rnr_sent = true;
 	resp_nak(s, NAK_RNR);
 }
 
-/* RFC 5041 section 5.1.2, message sequence numbers and offsets. */
+/* RFC 5041 section 5.1.2, message sequence numbers and offsets. Nobody counts
+ * messages that were discarded. */
 static bool in_sequence(struct stream *s, uint32_t msn, uint32_t mo)
 {
-	if (s->rx.h.msn == msn && s->rx.h.mo == mo)
+	if ((s->rx.h.msn == msn || s->p.unreliable) && s->rx.h.mo == mo)
 		return true;
 	s->rx.term = s->rx.h.msn != msn ? TERM_DDP_MSN : TERM_DDP_MO;
 	return false;
@@ -235,6 +257,14 @@ static void begin_write(struct stream *s)
 		rx->place = PLACE_WRITE;
 }
 
+/* InfiniBand 9.9.3: on UC a message that does not fit is discarded and its receive
+ * serves the next one (class D), unless the receive came from an SRQ, to which it
+ * cannot go back (class E). */
+static enum ibv_wc_status too_long_status(const struct stream *s)
+{
+	return s->p.unreliable && !s->qp->srq ? IBV_WC_SUCCESS : IBV_WC_LOC_LEN_ERR;
+}
+
 static int begin_send(struct stream *s)
 {
 	struct iw_rx *rx = &s->rx;
@@ -245,13 +275,15 @@ static int begin_send(struct stream *s)
 	if (!in_sequence(s, rx->msn0, rx->msg_off))
 		return -EPROTO;
 	if (!qp->cur_valid && recv_take(qp)) {
-		receiver_not_ready(s);
+		receiver_not_ready(s, WAIT_BEGIN);
 		return 0;
 	}
+	rx->impatient = false;
+	rx->wait_until = 0;
 	if (rx->h.payload > qp->cur->length - rx->msg_off) {
 		snprintf(why, sizeof(why), "a send of at least %u bytes, the receive has %u",
 			 rx->msg_off + rx->h.payload, qp->cur->length);
-		resp_fail(s, NAK_INV_REQ, IBV_WC_LOC_LEN_ERR, -1, why);
+		resp_fail(s, NAK_INV_REQ, too_long_status(s), -1, why);
 		return 0;
 	}
 	rx->place = PLACE_RECV;
@@ -262,7 +294,7 @@ static int begin_imm(struct stream *s)
 {
 	struct iw_rx *rx = &s->rx;
 
-	if (rx->h.msn != rx->msn0 || rx->imm_have)
+	if ((rx->h.msn != rx->msn0 && !s->p.unreliable) || rx->imm_have)
 		return -EPROTO;
 	rx->msn0++;
 	rx->imm = htonl(rx->h.imm.imm);
@@ -392,7 +424,7 @@ int resp_begin(struct stream *s)
 {
 	struct iw_rx *rx = &s->rx;
 
-	if (rx->drop || !accepting(s))
+	if (rx->drop || rx->skip || !accepting(s))
 		return 0;
 	rx->term = 0;
 	if (!s->p.extended && (rx->h.op == RDMAP_ATOMIC_REQ || rx->h.op == RDMAP_IMM ||
@@ -405,9 +437,12 @@ int resp_begin(struct stream *s)
 		begin_write(s);
 		return 0;
 	case RDMAP_READ_REQ:
-		return begin_read(s);
 	case RDMAP_ATOMIC_REQ:
-		return begin_atomic(s);
+		if (s->p.unreliable) {
+			uc_drop(s); /* UC has neither */
+			return 0;
+		}
+		return rx->h.op == RDMAP_READ_REQ ? begin_read(s) : begin_atomic(s);
 	case RDMAP_IMM:
 	case RDMAP_IMM_SE:
 		return begin_imm(s);
@@ -424,7 +459,7 @@ static void accepted(struct stream *s)
 	rx->expected = (rx->expected + 1) & 0xffffff;
 	rx->imm_have = false;
 	rx->msg_off = rx->write_len = 0;
-	if (!s->p.extended)
+	if (stream_unacked(s))
 		return;
 	rx->ack_owed = true;
 	rx->ack_idle = 0;
@@ -480,6 +515,10 @@ static void end_write(struct stream *s)
 	struct ibv_wc wc = { .status = IBV_WC_SUCCESS, .opcode = IBV_WC_RECV_RDMA_WITH_IMM };
 	bool se = rx->imm_se;
 
+	if (rx->h.last && rx->imm_have && recv_take(s->qp)) {
+		receiver_not_ready(s, WAIT_END);
+		return;
+	}
 	rx->write_len += rx->h.payload;
 	if (!rx->h.last)
 		return;
@@ -487,10 +526,8 @@ static void end_write(struct stream *s)
 		accepted(s);
 		return;
 	}
-	if (recv_take(s->qp)) {
-		receiver_not_ready(s);
-		return;
-	}
+	rx->impatient = false;
+	rx->wait_until = 0;
 	wc.byte_len = rx->write_len;
 	imm_to_wc(s, &wc);
 	accepted(s);
@@ -512,11 +549,11 @@ static bool cut_off(const struct stream *s)
 	}
 }
 
-void resp_end(struct stream *s)
+static void end_frame(struct stream *s)
 {
 	struct iw_rx *rx = &s->rx;
 
-	if (rx->drop)
+	if (rx->drop || rx->skip)
 		return;
 	if (cut_off(s)) {
 		resp_nak(s, NAK_NO_QP);
@@ -537,4 +574,11 @@ void resp_end(struct stream *s)
 	default:
 		end_send(s);
 	}
+}
+
+void resp_end(struct stream *s)
+{
+	end_frame(s);
+	if (s->rx.skip)
+		uc_frame_end(s);
 }

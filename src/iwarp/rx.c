@@ -290,17 +290,39 @@ static uint32_t rx_trailer(struct stream *s, const uint8_t *p, size_t n)
 	return k;
 }
 
+/* Keeps what is behind a message that waits; p may be in the stash already. */
+static int rx_stash(struct stream *s, const uint8_t *p, size_t n)
+{
+	struct iw_rx *rx = &s->rx;
+
+	if (rx->stash) {
+		rx->stash_pos = rx->stash_len - n;
+		return 0;
+	}
+	if (!n)
+		return 0;
+	rx->stash = malloc(n);
+	if (!rx->stash)
+		return -ENOMEM;
+	memcpy(rx->stash, p, n);
+	rx->stash_pos = 0;
+	rx->stash_len = n;
+	return 0;
+}
+
 static int rx_parse(struct stream *s, const uint8_t *p, size_t n)
 {
 	struct iw_rx *rx = &s->rx;
 	int ret;
 
 	while (!rx->junk) {
-		if (rx->in_frame && !rx->left && !rx->trailer_left) {
+		if (rx->in_frame && !rx->left && !rx->trailer_left && !rx->wait) {
 			ret = rx_frame_end(s);
 			if (ret)
 				return ret;
 		}
+		if (rx->wait)
+			return rx_stash(s, p, n);
 		if (!n || s->state == STREAM_BROKEN)
 			return 0;
 		if (!rx->in_frame) {
@@ -384,6 +406,34 @@ static ssize_t rx_direct(struct stream *s, uint8_t *buf, size_t *want)
 	return got;
 }
 
+/* A message that waited for its receive: once more. */
+static int rx_resume(struct stream *s)
+{
+	struct iw_rx *rx = &s->rx;
+	int where = rx->wait, ret = 0;
+
+	rx->wait = WAIT_NONE;
+	if (where == WAIT_BEGIN)
+		ret = resp_begin(s);
+	else
+		resp_end(s);
+	return ret;
+}
+
+/* What was kept while it waited. */
+static ssize_t rx_unstash(struct stream *s)
+{
+	struct iw_rx *rx = &s->rx;
+	size_t n = rx->stash_len - rx->stash_pos;
+	int ret = rx_parse(s, rx->stash + rx->stash_pos, n);
+
+	if (!rx->wait || ret) {
+		free(rx->stash);
+		rx->stash = NULL;
+	}
+	return ret ? ret : (ssize_t)n;
+}
+
 /* One system call's worth. Bytes, 0 nothing there (*more false), -errno. */
 static ssize_t rx_once(struct stream *s, uint8_t *buf, bool *more)
 {
@@ -393,6 +443,10 @@ static ssize_t rx_once(struct stream *s, uint8_t *buf, bool *more)
 	ssize_t got = 0;
 	int ret;
 
+	if (s->rx.wait)
+		return rx_resume(s);
+	if (s->rx.stash)
+		return rx_unstash(s);
 	if (s->rx.in_frame && left >= IW_DIRECT_MIN && s->rx.place != PLACE_SCRATCH) {
 		got = rx_direct(s, buf, &want);
 		if (!got && s->rx.place == PLACE_SCRATCH)
@@ -432,8 +486,8 @@ static void rx_flushed(struct stream *s)
 
 bool rx_run(struct stream *s)
 {
+	bool more = true, waited = s->rx.wait != WAIT_NONE;
 	size_t moved = 0;
-	bool more = true;
 	uint8_t *buf;
 
 	lock_assert_held(&s->lock);
@@ -456,8 +510,11 @@ bool rx_run(struct stream *s)
 		} else {
 			moved += (size_t)n;
 		}
+		more &= !s->rx.wait;
 	}
 	staging_put(buf);
+	if (waited != (s->rx.wait != WAIT_NONE))
+		s->m->watch(s);
 	rx_flushed(s);
 	return moved > 0;
 }

@@ -102,7 +102,7 @@ void tx_own_part(struct stream *s)
 static void taken(struct stream *s)
 {
 	lock_assert_held(&s->lock);
-	if (s->p.extended || !s->qp)
+	if (!stream_unacked(s) || !s->qp)
 		return;
 	lock_get(&s->qp->lock);
 	req_taken_locked(s);
@@ -201,7 +201,7 @@ NO_TSA static ssize_t batch_send(struct stream *s, bool *more)
 		if (qp)
 			lock_get(&qp->lock);
 		err = batch_commit(s, &b, (size_t)ret);
-		if (qp && !s->p.extended && !err)
+		if (qp && stream_unacked(s) && !err)
 			req_taken_locked(s);
 		if (qp)
 			lock_put(&qp->lock);
@@ -241,10 +241,13 @@ void tx_run(struct stream *s)
 	lock_assert_held(&s->lock);
 	if (s->shut)
 		return;
-	if (s->state == STREAM_BROKEN)
+	if (s->state == STREAM_BROKEN) {
 		run_broken(s);
-	else
-		s->m->send(s);
+		return;
+	}
+	s->m->send(s);
+	if (s->p.unreliable)
+		uc_sent(s);
 }
 
 void tx_tcp(struct stream *s)
@@ -277,6 +280,7 @@ void tx_tcp(struct stream *s)
 			return;
 		}
 		moved += (size_t)n;
+		s->tx.moved += (uint64_t)n;
 	}
 	if (s->qp && (s->tx.requests || s->tx.off))
 		req_sent(s);

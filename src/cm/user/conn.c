@@ -462,6 +462,9 @@ static int connect_check(struct user_id *u, const struct cm_conn_param *p)
 				  user_state_str(u->state));
 	if (u->qp_type == IBV_QPT_UD || u->ps == RDMA_PS_UDP || u->ps == RDMA_PS_IPOIB)
 		return log_refuse(EOPNOTSUPP, "connect: datagram port spaces come later");
+	if (u->qp_type != IBV_QPT_RC && conf_get()->ports_identity)
+		return log_refuse(EOPNOTSUPP, "connect: iWARP has no QPs of type %d",
+				  (int)u->qp_type);
 	if (p->private_data_len > CM_PRIV_REQ)
 		return log_refuse(EINVAL, "connect: %u bytes of private data, at most %d fit",
 				  p->private_data_len, CM_PRIV_REQ);

@@ -472,6 +472,9 @@ static int listen_check(struct user_id *u) REQUIRES(u->lock)
 				  user_state_str(u->state));
 	if (u->qp_type == IBV_QPT_UD || u->ps == RDMA_PS_UDP || u->ps == RDMA_PS_IPOIB)
 		return log_refuse(EOPNOTSUPP, "listen: datagram port spaces come later");
+	if (u->qp_type != IBV_QPT_RC && conf_get()->ports_identity)
+		return log_refuse(EOPNOTSUPP, "listen: iWARP has no QPs of type %d",
+				  (int)u->qp_type);
 	if (u->state == US_IDLE) {
 		ret = user_bind_locked(u, (const struct sockaddr *)&any);
 		if (!ret)

@@ -27,9 +27,23 @@ static void channel_close(struct cm_channel *ch)
 	evq_fini(&ch->q);
 }
 
+/* As the kernel has it: only in RDMA_PS_IB the caller's choice counts. */
+static enum ibv_qp_type type_of(const struct rdma_cm_id *id)
+{
+	switch (id->ps) {
+	case RDMA_PS_TCP:
+		return IBV_QPT_RC;
+	case RDMA_PS_UDP:
+	case RDMA_PS_IPOIB:
+		return IBV_QPT_UD;
+	default:
+		return id->qp_type;
+	}
+}
+
 static int id_create(struct cm_id *id)
 {
-	struct user_id *u = user_new(id->pub.ps, id->pub.qp_type);
+	struct user_id *u = user_new(id->pub.ps, type_of(&id->pub));
 
 	if (!u)
 		return -ENOMEM;

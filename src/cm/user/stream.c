@@ -107,6 +107,7 @@ static int open_stream(struct user_id *u, const uint8_t *first, size_t len, int 
 		.remote_qpn = c->remote_qpn,
 		.crc = c->crc,
 		.extended = c->extended,
+		.unreliable = u->qp_type == IBV_QPT_UC,
 		.first = who_speaks(u),
 	};
 	int err;
