@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Is this memory there, and may it be written? Hardware finds out by pinning the
  * pages. A small range we have the kernel fault in likewise, which changes no
- * byte. For a large one, and to know what is wrong, we read /proc/self/maps,
- * which touches no page and costs by mapping, not by byte, so that a region of a
- * terabyte is as cheap as one of a page. The kernel promises for this file that
- * what is mapped during all of the reading is listed, in order of addresses. */
+ * byte. For a large one, and to know what is wrong, we ask /proc/self/maps, which
+ * touches no page and costs by mapping, not by byte, so that a region of a terabyte
+ * is as cheap as one of a page. Linux 6.11 answers for an address; before, the
+ * file is read from its beginning, and what lies below the range costs too. The
+ * kernel promises that what is mapped during all of the reading is listed, in
+ * order of addresses. */
 #include "base/log.h"
 #include "dev/verbs.h"
 
@@ -12,6 +14,7 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -25,6 +28,18 @@ enum {
 #define MADV_POPULATE_READ 22
 #define MADV_POPULATE_WRITE 23
 #endif
+
+/* Linux 6.11, linux/fs.h; others answer ENOTTY. */
+struct procmap {
+	uint64_t size, flags, addr;			   /* in */
+	uint64_t start, end, vma_flags, page_size, offset; /* out */
+	uint64_t inode;
+	uint32_t major, minor, name_size, build_id_size;
+	uint64_t name, build_id;
+};
+_Static_assert(sizeof(struct procmap) == 104, "the kernel's layout");
+#define PROCMAP _IOWR('f', 17, struct procmap)
+enum { PROCMAP_READ = 1, PROCMAP_WRITE = 2 };
 
 struct walk {
 	uintptr_t at, end; /* [at, end) is still to be found */
@@ -48,6 +63,30 @@ static uintptr_t hex(const char **p)
 	}
 }
 
+static int not_mapped(const struct walk *w)
+{
+	return log_refuse(EFAULT, "registering memory: nothing is mapped at %p",
+			  (void *)w->at);
+}
+
+/* What comes at or after w->at is mapped from lo to hi. */
+static void on_mapping(struct walk *w, uintptr_t lo, uintptr_t hi, bool readable,
+		       bool writable)
+{
+	if (lo > w->at) {
+		w->ret = not_mapped(w);
+		return;
+	}
+	if (!readable || (w->writable && !writable)) {
+		w->ret = log_refuse(EFAULT, "registering memory: %p is not %s",
+				    (void *)w->at, !readable ? "readable" : "writable");
+		return;
+	}
+	w->at = hi;
+	if (w->at >= w->end)
+		w->ret = 1;
+}
+
 /* One line: "start-end rwxp ...". */
 static void on_line(struct walk *w, const char *line)
 {
@@ -59,20 +98,24 @@ static void on_line(struct walk *w, const char *line)
 	hi = hex(&line);
 	if (*line++ != ' ' || hi <= w->at)
 		return;
-	if (lo > w->at) {
-		w->ret = log_refuse(EFAULT, "registering memory: nothing is mapped at %p",
-				    (void *)w->at);
-		return;
+	on_mapping(w, lo, hi, line[0] == 'r', line[1] == 'w');
+}
+
+/* False: this kernel has no such question. */
+static bool walk_query(struct walk *w, int fd)
+{
+	while (!w->ret) {
+		struct procmap q = { .size = sizeof(q), .addr = w->at };
+
+		if (!ioctl(fd, PROCMAP, &q))
+			on_mapping(w, q.start, q.end, q.vma_flags & PROCMAP_READ,
+				   q.vma_flags & PROCMAP_WRITE);
+		else if (errno == ENOENT)
+			w->ret = not_mapped(w);
+		else if (errno != EINTR)
+			return false;
 	}
-	if (line[0] != 'r' || (w->writable && line[1] != 'w')) {
-		w->ret = log_refuse(EFAULT, "registering memory: %p is not %s",
-				    (void *)w->at,
-				    line[0] != 'r' ? "readable" : "writable");
-		return;
-	}
-	w->at = hi;
-	if (w->at >= w->end)
-		w->ret = 1;
+	return true;
 }
 
 /* Feeds the file's lines to on_line(). A line's tail (the file name) may be cut
@@ -133,22 +176,26 @@ static bool populate(uintptr_t addr, size_t len, bool writable)
 			writable ? MADV_POPULATE_WRITE : MADV_POPULATE_READ);
 }
 
-int maps_check(uintptr_t addr, size_t len, bool writable)
+int maps_check_by(enum maps_way way, uintptr_t addr, size_t len, bool writable)
 {
 	struct walk w = { .at = addr,
 			  .end = addr + (len ? len : 1),
 			  .writable = writable };
-	int fd;
+	int fd = way == MAPS_MINCORE ? -1 : open("/proc/self/maps", O_RDONLY | O_CLOEXEC);
 
-	if (len && len <= SMALL && populate(addr, len, writable))
-		return 0;
-	fd = open("/proc/self/maps", O_RDONLY | O_CLOEXEC);
 	if (fd < 0)
 		return walk_mincore(w.at, w.end);
-	walk_file(&w, fd);
+	if (way == MAPS_READ || !walk_query(&w, fd))
+		walk_file(&w, fd);
 	close(fd);
 	if (!w.ret)
-		return log_refuse(EFAULT, "registering memory: nothing is mapped at %p",
-				  (void *)w.at);
+		return not_mapped(&w);
 	return w.ret < 0 ? w.ret : 0;
+}
+
+int maps_check(uintptr_t addr, size_t len, bool writable)
+{
+	if (len && len <= SMALL && populate(addr, len, writable))
+		return 0;
+	return maps_check_by(MAPS_QUERY, addr, len, writable);
 }

@@ -118,6 +118,36 @@ static void registration(void)
 	munmap(m, 4 * page);
 }
 
+/* Every way of looking at the address space agrees; without /proc the protection
+ * stays unseen. */
+static void ways_of_looking(void)
+{
+	size_t page = (size_t)sysconf(_SC_PAGESIZE);
+	char *m = mmap(NULL, 8 * page, PROT_READ | PROT_WRITE,
+		       MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	uintptr_t at = (uintptr_t)m;
+
+	REQUIRE(m != MAP_FAILED);
+	mprotect(m + page, page, PROT_READ);
+	mprotect(m + 2 * page, page, PROT_NONE);
+	munmap(m + 4 * page, page);
+	for (int way = MAPS_QUERY; way <= MAPS_MINCORE; way++) {
+		const enum maps_way by = (enum maps_way)way;
+		int rights = by == MAPS_MINCORE ? 0 : -EFAULT;
+
+		CHECK_EQ(maps_check_by(by, at, page, true), 0);
+		CHECK_EQ(maps_check_by(by, at, 2 * page, false), 0);
+		CHECK_EQ(maps_check_by(by, at + page - 1, 2, true), rights);
+		CHECK_EQ(maps_check_by(by, at + 2 * page - 1, 2, false), rights);
+		CHECK_EQ(maps_check_by(by, at + 3 * page, page, true), 0);
+		CHECK_EQ(maps_check_by(by, at + 3 * page, page + 1, false), -EFAULT);
+		CHECK_EQ(maps_check_by(by, at + 4 * page, 1, false), -EFAULT);
+		CHECK_EQ(maps_check_by(by, at + 5 * page - 1, 2, false), -EFAULT);
+		CHECK_EQ(maps_check_by(by, at + 5 * page, 3 * page, true), 0);
+	}
+	munmap(m, 8 * page);
+}
+
 /* Costs by mapping, not by byte. A terabyte page by page would take minutes. */
 static void huge(void)
 {
@@ -304,6 +334,7 @@ int main(int argc, char **argv)
 	T_RUN(checks);
 	T_RUN(iova_and_zero_based);
 	T_RUN(registration);
+	T_RUN(ways_of_looking);
 	T_RUN(huge);
 	T_RUN(rereg);
 	T_RUN(rereg_keeps_the_address);

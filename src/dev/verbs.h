@@ -66,6 +66,9 @@ int mr_rereg(struct dev_mr *mr, int flags, struct dev_pd *pd, void *addr, size_t
 int mr_dereg(struct dev_mr *mr);
 /* maps.c: the range is mapped, readable, and writable if asked. 0, -EFAULT. */
 int maps_check(uintptr_t addr, size_t len, bool writable);
+/* The ways of doing it, each the fallback of the one before; for tests. */
+enum maps_way { MAPS_QUERY, MAPS_READ, MAPS_MINCORE };
+int maps_check_by(enum maps_way way, uintptr_t addr, size_t len, bool writable);
 
 /* mw.c */
 int mw_alloc(struct dev_pd *pd, enum ibv_mw_type type, struct dev_mw **out);
