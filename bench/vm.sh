@@ -9,6 +9,7 @@
 #   BENCH_ROUNDS    turns of each device (default 5; quick: 2)
 #   BENCH_SLOT_MS   length of one round of a rate (default 400; quick: 150)
 #   BENCH_OUT       result folder (default: bench/results)
+#   BENCH_SECONDS   no round begins later than this (default 420); two are always made
 #   BENCH_DEVICES   default: anyrdma rxe siw
 #   VM_SIW          siw's module, if tests/vm/siw is not to build it
 #   VM_SECONDS      deadline of the machine (default 1200)
@@ -38,7 +39,7 @@ outside() { # ROUNDS SLOT_MS CONNECTIONS
 	mkdir -p "$out/turns" "$results"
 	read -r load _ < /proc/loadavg
 	"$vm/boot" "$out" "${VM_SECONDS:-1200}" env VM_INSIDE=1 BUILD="$BUILD" VM_SIW="$siw" \
-		DEVICES="$devices" "$here/vm.sh" "$@" &
+		DEVICES="$devices" BENCH_SECONDS="${BENCH_SECONDS:-420}" "$here/vm.sh" "$@" &
 	# shellcheck disable=SC2064 # this very process
 	trap "kill $! 2>/dev/null || :" EXIT
 	wait $! || status=$?
@@ -164,6 +165,7 @@ inside() { # ROUNDS SLOT_MS CONNECTIONS
 		rm -r "/run/vm/turns/warm.$dev"
 	done
 	for round in $(seq 0 $(($1 - 1))); do
+		[ "$round" -lt 2 ] || [ $SECONDS -lt "$BENCH_SECONDS" ] || break
 		for i in "${!list[@]}"; do
 			dev=${list[$(((i + round) % ${#list[@]}))]}
 			turn "$round" "$dev" "${nets[$dev]}" "$2" "$3"
