@@ -89,6 +89,10 @@ static const struct row table[] = {
 	{ "ANYRDMA_STRICT_TIMEOUT", "0",
 	  "1: the silence of a stopped peer process counts as that of a dead host",
 	  SWITCH(strict_timeout, "0", "1") },
+	{ "ANYRDMA_UC_LATE_MS", "50",
+	  "milliseconds that a message of a UC QP waits for a receive before it is "
+	  "dropped; 0: none, as on hardware",
+	  NUMBER(uc_late_ms, 0, 60000) },
 };
 
 #define ROWS (sizeof(table) / sizeof(table[0]))

@@ -41,7 +41,6 @@ enum {
 	IW_COPY_MAX = 512,     /* payload up to here is copied beside its header */
 	IW_YIELD_MS = 100,     /* a peer has surely read our MPA reply by then */
 	UC_WAIT_MS = 2000,     /* unreliable: work waits so long for the medium */
-	UC_LATE_MS = 50,       /* ... and a message so long for a receive */
 	IW_UP_MAX = 32,	       /* control messages that wait for the user: more is an attack */
 };
 

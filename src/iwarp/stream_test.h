@@ -26,6 +26,7 @@ static struct ibv_pd *pd;
 static uint8_t *mem;
 static struct ibv_mr *mr;
 static struct ibv_srq *the_srq; /* of the QPs made next, or NULL */
+static enum ibv_qp_type the_type = IBV_QPT_RC; /* likewise */
 
 struct end {
 	struct ibv_cq *cq;
@@ -87,7 +88,7 @@ static T_UNUSED int gid_index(const union ibv_gid *want)
 
 static T_UNUSED void qp_init(struct end *e, int cqe, bool by_cm)
 {
-	struct ibv_qp_init_attr init = { .qp_type = IBV_QPT_RC, .sq_sig_all = 1 };
+	struct ibv_qp_init_attr init = { .qp_type = the_type, .sq_sig_all = 1 };
 	struct ibv_qp_attr a = { .qp_state = IBV_QPS_INIT, .port_num = 1,
 				 .qp_access_flags = IBV_ACCESS_REMOTE_WRITE |
 						    IBV_ACCESS_REMOTE_READ };
@@ -113,10 +114,12 @@ static T_UNUSED void qp_rtr(struct end *e, int sgid, const union ibv_gid *dgid, 
 				      .hop_limit = 1 } },
 	};
 
-	CHECK(!ibv_modify_qp(e->qp, &a, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU |
-						IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
-						IBV_QP_MAX_DEST_RD_ATOMIC |
-						IBV_QP_MIN_RNR_TIMER));
+	int mask = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
+		   IBV_QP_RQ_PSN;
+
+	if (e->qp->qp_type != IBV_QPT_UC)
+		mask |= IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
+	CHECK(!ibv_modify_qp(e->qp, &a, mask));
 }
 
 static T_UNUSED void qp_rts(struct end *e)
@@ -124,9 +127,12 @@ static T_UNUSED void qp_rts(struct end *e)
 	struct ibv_qp_attr a = { .qp_state = IBV_QPS_RTS, .sq_psn = SQ_PSN, .timeout = 1,
 				 .retry_cnt = 7, .rnr_retry = 7, .max_rd_atomic = 4 };
 
-	CHECK(!ibv_modify_qp(e->qp, &a, IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT |
-						IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
-						IBV_QP_MAX_QP_RD_ATOMIC));
+	int mask = IBV_QP_STATE | IBV_QP_SQ_PSN;
+
+	if (e->qp->qp_type != IBV_QPT_UC)
+		mask |= IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
+			IBV_QP_MAX_QP_RD_ATOMIC;
+	CHECK(!ibv_modify_qp(e->qp, &a, mask));
 }
 
 static T_UNUSED enum ibv_qp_state state_of(struct end *e)

@@ -14,10 +14,11 @@
  *
  * A medium holds thousands of messages, and whoever empties it can be faster than
  * an application that reposts its receives, or find it off the CPU. So a message
- * without a receive is late on the wire for UC_LATE_MS before it is lost; if it is,
+ * without a receive is late on the wire (ANYRDMA_UC_LATE_MS) before it is lost; if it is,
  * those behind it do not wait until one has found its receive again. */
 #include "iwarp/iwarp.h"
 
+#include "base/conf.h"
 #include "base/log.h"
 
 /* ---- requester --------------------------------------------------------------- */
@@ -120,7 +121,7 @@ bool uc_late(struct stream *s, int where)
 		return false;
 	now = loop_now();
 	if (!rx->wait_until)
-		rx->wait_until = now + UC_LATE_MS * MSEC;
+		rx->wait_until = now + conf_get()->uc_late_ms * MSEC;
 	rx->impatient = now >= rx->wait_until;
 	if (rx->impatient)
 		return false;
