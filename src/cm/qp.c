@@ -264,7 +264,8 @@ static int create_qp(struct cm_id *id, struct ibv_qp_init_attr_ex *attr)
 		ibv_destroy_qp(qp);
 		goto undo;
 	}
-	id->pub.pd = qp->pd;
+	if (qp->pd) /* an XRC receive QP need not have one */
+		id->pub.pd = qp->pd;
 	id->pub.qp = qp;
 	return 0;
 

@@ -5,6 +5,7 @@
  * struct under its public mutex. */
 #include "base/log.h"
 #include "dev/verbs.h"
+#include "dev/xrc.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -31,12 +32,21 @@ static void queue(struct dev_ctx *ctx, struct ibv_async_event ev, void *obj,
 	evq_push(&ctx->async, &n->link);
 }
 
+static void qp_event(struct dev_qp *qp, int type)
+{
+	struct ibv_async_event ev = { .element.qp = &qp->qp,
+				      .event_type = (enum ibv_event_type)type };
+
+	queue(to_ctx(qp->qp.context), ev, &qp->qp, &qp->ev_got);
+}
+
 void async_qp(struct dev_qp *qp, enum ibv_event_type type)
 {
-	struct ibv_async_event ev = { .element.qp = &qp->qp, .event_type = type };
-
 	log_debug("QP 0x%x: async event %d", qp->qp.qp_num, type);
-	queue(to_ctx(qp->qp.context), ev, &qp->qp, &qp->ev_got);
+	if (qp->xrc)
+		xrc_qp_each(qp, qp_event, (int)type);
+	else
+		qp_event(qp, (int)type);
 }
 
 void async_cq(struct dev_cq *cq, enum ibv_event_type type)

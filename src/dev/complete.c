@@ -3,6 +3,7 @@
 #include "dev/complete.h"
 #include "dev/transport.h"
 #include "dev/verbs.h"
+#include "dev/xrc.h"
 
 #include <errno.h>
 
@@ -70,6 +71,27 @@ int sq_complete_locked(struct dev_qp *qp, enum ibv_wc_status status)
 	return cq_push(qp->send_cq, &e, false);
 }
 
+/* The completion names the QP by number alone: it stays when the QP goes, as the
+ * CQ is the SRQ's. */
+static int xrc_complete_locked(struct dev_qp *qp, struct cqe *e, bool solicited)
+	REQUIRES(qp->lock)
+{
+	struct dev_srq *srq = qp->xrc->srq;
+	int ret;
+
+	e->qp = NULL;
+	e->srq = srq;
+	e->frees = CQE_FREES_SRQ;
+	ret = cq_push(srq->cq, e, solicited);
+	if (ret) {
+		atomic_fetch_sub(&srq->rq.outstanding, 1);
+		if (qp->qp.state != IBV_QPS_ERR)
+			async_qp(qp, IBV_EVENT_QP_FATAL);
+	}
+	xrc_taken_locked(qp);
+	return ret;
+}
+
 int recv_complete_locked(struct dev_qp *qp, const struct rqe *r, const struct ibv_wc *wc,
 			 bool solicited)
 {
@@ -83,6 +105,8 @@ int recv_complete_locked(struct dev_qp *qp, const struct rqe *r, const struct ib
 	e.wc.wr_id = r->wr_id;
 	e.wc.qp_num = qp->qp.qp_num;
 	e.wc.src_qp = qp->attr.dest_qp_num;
+	if (qp->xrc)
+		return xrc_complete_locked(qp, &e, solicited);
 	ret = cq_push(qp->recv_cq, &e, solicited);
 	/* The SRQ lives on when the QP is dead: its slot must not be lost. */
 	if (ret && qp->srq)
@@ -155,11 +179,15 @@ void qp_flush_locked(struct dev_qp *qp)
 	rq_flush_locked(qp);
 	qp->flushed = true;
 	qp->rnr_told = false;
-	if (!qp->srq)
+	if (qp->xrc) {
+		xrc_stop_waiting_locked(qp);
+	} else if (qp->srq) {
+		lock_get(&qp->srq->lock);
+		list_del(&qp->srq_wait);
+		lock_put(&qp->srq->lock);
+	} else {
 		return;
-	lock_get(&qp->srq->lock);
-	list_del(&qp->srq_wait);
-	lock_put(&qp->srq->lock);
+	}
 	async_qp(qp, IBV_EVENT_QP_LAST_WQE_REACHED);
 }
 

@@ -283,7 +283,8 @@ bool cq_next(struct dev_cq *cq, bool progress, struct ibv_wc *wc, uint64_t *stam
 	return take(cq, 1, wc, stamp);
 }
 
-void cq_forget_qp(struct dev_cq *cq, struct dev_qp *qp)
+/* Those of qp, or of srq, whichever is not NULL. */
+static void forget(struct dev_cq *cq, const struct dev_qp *qp, const struct dev_srq *srq)
 {
 	uint32_t tail, to;
 
@@ -293,13 +294,23 @@ void cq_forget_qp(struct dev_cq *cq, struct dev_qp *qp)
 	for (uint32_t i = cq->head; i != tail; i++) {
 		struct cqe *e = &cq->ring[i & cq->mask];
 
-		if (e->qp == qp)
+		if (qp ? e->qp == qp : e->srq == srq)
 			give_back_locked(e);
 		else
 			cq->ring[to++ & cq->mask] = *e;
 	}
 	atomic_store_explicit(&cq->tail, to, memory_order_release);
 	lock_put(&cq->lock);
+}
+
+void cq_forget_qp(struct dev_cq *cq, struct dev_qp *qp)
+{
+	forget(cq, qp, NULL);
+}
+
+void cq_forget_srq(struct dev_cq *cq, struct dev_srq *srq)
+{
+	forget(cq, NULL, srq);
 }
 
 /* ---- events ---------------------------------------------------------------- */

@@ -4,7 +4,7 @@
  * distribution header's; nothing here is visible to applications.
  *
  * Lock order (outer first):
- *	cq->src_lock > stream lock (transport) > qp->lock > srq->lock > cq->lock
+ *	cq->src_lock > stream lock (transport) > qp->lock > XRC's > srq->lock > cq->lock
  *	> evq lock of a completion channel or of the context > loop's own lock.
  *	qp->lock > the windows' lock (mw.c) > the key table's (mr.c).
  * No lock of this list is held while an application's callback could run (there
@@ -118,9 +118,9 @@ static inline struct dev_mr *to_mr(struct ibv_mr *m)
 int mr_get(struct dev_pd *pd, uint32_t key, uint64_t addr, uint64_t len,
 	   unsigned access, struct mr_slot **ref, void **ptr);
 /* The same for the remote key of a region or of a bound window, used by the peer
- * of qp. -EPERM also: a type 2 window of another QP. */
-int mr_get_remote(const struct dev_qp *qp, uint32_t key, uint64_t addr, uint64_t len,
-		  unsigned access, struct mr_slot **ref, void **ptr);
+ * of qp; pd is recv_pd()'s. -EPERM also: a type 2 window of another QP. */
+int mr_get_remote(struct dev_pd *pd, const struct dev_qp *qp, uint32_t key, uint64_t addr,
+		  uint64_t len, unsigned access, struct mr_slot **ref, void **ptr);
 void mr_put(struct mr_slot *ref);
 
 /* ---- memory windows: mw.c ------------------------------------------------- */
@@ -224,6 +224,8 @@ int cq_push(struct dev_cq *cq, const struct cqe *e, bool solicited);
 
 /* Drops qp's completions (QP reset or destroyed). Called without qp->lock. */
 void cq_forget_qp(struct dev_cq *cq, struct dev_qp *qp);
+/* Drops those of an XRC SRQ's receives. */
+void cq_forget_srq(struct dev_cq *cq, struct dev_srq *srq);
 
 /* True when nothing is there to poll; a hint without the lock. */
 static inline bool cq_looks_empty(struct dev_cq *cq)
@@ -352,6 +354,9 @@ static inline void sq_step_back(struct dev_sq *sq, uint32_t idx)
 	sq->next = idx;
 }
 
+struct dev_xrcd; /* xrc.h */
+struct xrc_target;
+
 struct dev_srq {
 	struct ibv_srq srq;
 	struct lock lock; /* guards rq, limit, waiting */
@@ -362,6 +367,13 @@ struct dev_srq {
 	struct dev_pd *pd;   /* the root; srq.pd is the name it was made by */
 	atomic_int refs;     /* QPs using it */
 	uint32_t ev_got;     /* async events fetched (guarded by ctx->async.lock) */
+
+	/* XRC: else all zero. The last three are guarded by xrc.c's lock. */
+	struct dev_xrcd *xrcd;
+	struct dev_cq *cq;	 /* receives complete here */
+	uint32_t number;	 /* 24 bit: what peers name it by */
+	struct list number_link;
+	struct list targets;	 /* receive QPs that use it: xrc_target.srq_link */
 };
 
 static inline struct dev_srq *to_srq(struct ibv_srq *s)
@@ -391,9 +403,16 @@ struct dev_qp {
 	struct lock lock; /* guards qp.state, attr, sq, rq, cur, flushed, rnr_told */
 	struct lock modify_lock; /* outermost: one ibv_modify_qp at a time */
 	uint64_t id;		 /* unlike qp_num never used again in this process */
-	struct dev_pd *pd; /* the root; qp.pd is the name it was made by */
-	struct dev_cq *send_cq, *recv_cq;
+	struct dev_pd *pd; /* the root; qp.pd is the name it was made by. XRC receive:
+			    * NULL, as are the CQs */
+	struct dev_cq *send_cq, *recv_cq; /* XRC send: the first alone */
+	struct dev_cq *home; /* its stream is in the poll group of this one */
 	struct dev_srq *srq; /* or NULL */
+	struct dev_xrcd *xrcd;	/* XRC receive: of this handle; else NULL */
+	struct xrc_target *xrc; /* XRC receive, else NULL */
+	struct dev_qp *real;	/* of a handle from ibv_open_qp(), else NULL: all fields
+				 * but the public ones and handle_link are unused then */
+	struct list handle_link; /* xrc_target.handles (xrc.c's lock) */
 	struct dev_sq sq;
 	struct dev_rq rq;
 	struct ibv_qp_attr attr;    /* last values set by modify */

@@ -13,7 +13,7 @@
 #include <sched.h>
 
 static struct {
-	int listen, attach, kick, recv_posted, stop, detach;
+	int listen, attach, kick, recv_posted, recv_lost, stop, detach;
 	int attach_ret;
 } fake;
 
@@ -51,6 +51,13 @@ static void fake_recv_posted(struct dev_qp *qp)
 	atomic_store(&fake_busy, NULL);
 }
 
+/* What the transport does: the QP fails, and the receive with it. */
+static void fake_recv_lost(struct dev_qp *qp)
+{
+	fake.recv_lost++;
+	qp_fail_recv(qp, IBV_WC_WR_FLUSH_ERR, -1, "its SRQ goes away");
+}
+
 static void fake_stop(struct dev_qp *qp)
 {
 	(void)qp;
@@ -69,6 +76,7 @@ static const struct dev_transport fake_transport = {
 	.attach = fake_attach,
 	.kick = fake_kick,
 	.recv_posted = fake_recv_posted,
+	.recv_lost = fake_recv_lost,
 	.stop = fake_stop,
 	.detach = fake_detach,
 };

@@ -199,8 +199,9 @@ static void enter_reset(struct dev_qp *qp)
 		srq_forget_qp(qp->srq, qp);
 	if (tr)
 		tr->detach(qp);
-	cq_forget_qp(qp->send_cq, qp);
-	if (qp->recv_cq != qp->send_cq)
+	if (qp->send_cq)
+		cq_forget_qp(qp->send_cq, qp);
+	if (qp->recv_cq && qp->recv_cq != qp->send_cq)
 		cq_forget_qp(qp->recv_cq, qp);
 	lock_get(&qp->lock);
 	qp_clear_locked(qp);
@@ -319,12 +320,28 @@ static int apply(struct dev_qp *qp, const struct ibv_qp_attr *a, int mask,
 	return ret;
 }
 
+/* Of half a connection, attributes of the other half are ignored, as the kernel
+ * does for every device: programs set them for both. */
+static int mask_of_half(enum ibv_qp_type type, int mask)
+{
+	switch (type) {
+	case IBV_QPT_XRC_SEND:
+		return mask & ~(IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
+	case IBV_QPT_XRC_RECV:
+		return mask & ~(IBV_QP_MAX_QP_RD_ATOMIC | IBV_QP_RETRY_CNT |
+				IBV_QP_RNR_RETRY);
+	default:
+		return mask;
+	}
+}
+
 int qp_modify(struct dev_qp *qp, const struct ibv_qp_attr *attr, int mask)
 {
 	enum ibv_qp_state from, to;
 	bool to_init;
 	int ret;
 
+	mask = mask_of_half(qp->qp.qp_type, mask);
 	lock_get(&qp->modify_lock);
 	lock_get(&qp->lock);
 	from = qp->qp.state;

@@ -189,7 +189,7 @@ static void send_queue_error(void)
 	CHECK_EQ(rig_send(&r, 4, SIG), 0);
 	CHECK(completed(r.scq, 4, IBV_WC_WR_FLUSH_ERR));
 	CHECK_EQ(fake.kick, 0);
-	CHECK_EQ(recv_take(qp), 0);
+	CHECK_EQ(recv_take(qp, 0), 0);
 	recv_done(qp, &ok, false);
 	CHECK(completed(r.rcq, 10, IBV_WC_SUCCESS));
 	CHECK_EQ(rig_event(&r), -1);
@@ -202,7 +202,7 @@ static void send_queue_error(void)
 	CHECK(fake.kick >= 1);
 	rig_finish(&r, 1);
 	CHECK(completed(r.scq, 5, IBV_WC_SUCCESS));
-	CHECK_EQ(recv_take(qp), 0);
+	CHECK_EQ(recv_take(qp, 0), 0);
 	recv_done(qp, &ok, false);
 	CHECK(completed(r.rcq, 11, IBV_WC_SUCCESS));
 	rig_down(&r);
@@ -216,7 +216,7 @@ static void worse_errors(void)
 	REQUIRE(rig_up(&r, (struct rig_opt){ .type = IBV_QPT_UC }));
 	rig_rts(&r);
 	CHECK_EQ(rig_recv(&r, 10), 0);
-	CHECK_EQ(recv_take(to_qp(r.qp)), 0);
+	CHECK_EQ(recv_take(to_qp(r.qp), 0), 0);
 	CHECK_EQ(rig_send(&r, 1, SIG), 0);
 	qp_fail_recv(to_qp(r.qp), IBV_WC_LOC_PROT_ERR, -1, "test");
 	CHECK_EQ(query(&r).qp_state, IBV_QPS_ERR);

@@ -252,10 +252,10 @@ int mr_get(struct dev_pd *pd, uint32_t key, uint64_t addr, uint64_t len, unsigne
 	return check(pd, NULL, key, addr, len, access, ref, ptr);
 }
 
-int mr_get_remote(const struct dev_qp *qp, uint32_t key, uint64_t addr, uint64_t len,
-		  unsigned access, struct mr_slot **ref, void **ptr)
+int mr_get_remote(struct dev_pd *pd, const struct dev_qp *qp, uint32_t key, uint64_t addr,
+		  uint64_t len, unsigned access, struct mr_slot **ref, void **ptr)
 {
-	return check(qp->pd, qp, key, addr, len, access, ref, ptr);
+	return check(pd, qp, key, addr, len, access, ref, ptr);
 }
 
 /* ---- registration --------------------------------------------------------- */

@@ -71,7 +71,8 @@ static int get(struct rig *r, uint32_t key, size_t off, size_t len, unsigned acc
 {
 	struct mr_slot *ref;
 	void *p;
-	int ret = mr_get_remote(to_qp(r->qp), key, (uintptr_t)mem + off, len, access, &ref,
+	struct dev_qp *qp = to_qp(r->qp);
+	int ret = mr_get_remote(qp->pd, qp, key, (uintptr_t)mem + off, len, access, &ref,
 				&p);
 
 	if (ret)
@@ -240,8 +241,8 @@ static void *race_user(void *arg)
 
 	(void)arg;
 	while (!atomic_load(&race_stop)) {
-		if (mr_get_remote(to_qp(race.qp), atomic_load(&race_key), (uintptr_t)mem,
-				  64, IBV_ACCESS_REMOTE_WRITE, &ref, &p))
+		if (mr_get_remote(to_pd(race.pd), to_qp(race.qp), atomic_load(&race_key),
+				  (uintptr_t)mem, 64, IBV_ACCESS_REMOTE_WRITE, &ref, &p))
 			continue;
 		memset((uint8_t *)p + (intptr_t)arg, 1, 8);
 		mr_put(ref);

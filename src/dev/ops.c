@@ -4,6 +4,7 @@
  * we do not have; the header calls a few without looking, and those are named
  * here even though nothing can reach them. */
 #include "dev/verbs.h"
+#include "dev/xrc.h"
 
 #include <errno.h>
 
@@ -62,17 +63,21 @@ static int op_query_device_ex(struct ibv_context *context,
 	return fork_dead() ? ENODEV : -query_device_ex(input, attr, size);
 }
 
+/* For calls that return a pointer. */
+static bool refused(int ret)
+{
+	if (ret)
+		errno = -ret;
+	return ret != 0;
+}
+
 static struct ibv_cq_ex *op_create_cq_ex(struct ibv_context *context,
 					 struct ibv_cq_init_attr_ex *attr)
 {
 	struct dev_cq *cq = NULL;
 	int ret = fork_dead() ? -ENODEV : cq_create_ex(to_ctx(context), attr, &cq);
 
-	if (ret) {
-		errno = -ret;
-		return NULL;
-	}
-	return &cq->ex;
+	return refused(ret) ? NULL : &cq->ex;
 }
 
 static struct ibv_qp *op_create_qp_ex(struct ibv_context *context,
@@ -81,11 +86,7 @@ static struct ibv_qp *op_create_qp_ex(struct ibv_context *context,
 	struct dev_qp *qp = NULL;
 	int ret = fork_dead() ? -ENODEV : qp_create_ex(to_ctx(context), attr, &qp);
 
-	if (ret) {
-		errno = -ret;
-		return NULL;
-	}
-	return &qp->qp;
+	return refused(ret) ? NULL : &qp->qp;
 }
 
 static int op_modify_cq(struct ibv_cq *cq, struct ibv_modify_cq_attr *attr)
@@ -99,11 +100,7 @@ static struct ibv_td *op_alloc_td(struct ibv_context *context,
 	struct dev_td *td = NULL;
 	int ret = fork_dead() ? -ENODEV : td_alloc(to_ctx(context), attr, &td);
 
-	if (ret) {
-		errno = -ret;
-		return NULL;
-	}
-	return &td->td;
+	return refused(ret) ? NULL : &td->td;
 }
 
 static int op_dealloc_td(struct ibv_td *td)
@@ -117,11 +114,7 @@ static struct ibv_pd *op_alloc_parent_domain(struct ibv_context *context,
 	struct dev_pd *pd = NULL;
 	int ret = fork_dead() ? -ENODEV : pd_alloc_parent(to_ctx(context), attr, &pd);
 
-	if (ret) {
-		errno = -ret;
-		return NULL;
-	}
-	return &pd->pd;
+	return refused(ret) ? NULL : &pd->pd;
 }
 
 static int op_query_rt_values(struct ibv_context *context, struct ibv_values_ex *values)
@@ -135,11 +128,7 @@ static struct ibv_mw *op_alloc_mw(struct ibv_pd *pd, enum ibv_mw_type type)
 	struct dev_mw *mw = NULL;
 	int ret = fork_dead() ? -ENODEV : mw_alloc(to_pd(pd), type, &mw);
 
-	if (ret) {
-		errno = -ret;
-		return NULL;
-	}
-	return &mw->mw;
+	return refused(ret) ? NULL : &mw->mw;
 }
 
 static int op_dealloc_mw(struct ibv_mw *mw)
@@ -159,19 +148,46 @@ static struct ibv_mr *op_alloc_null_mr(struct ibv_pd *pd)
 	struct dev_mr *mr = NULL;
 	int ret = fork_dead() ? -ENODEV : mr_alloc_null(to_pd(pd), &mr);
 
-	if (ret) {
-		errno = -ret;
-		return NULL;
-	}
-	return &mr->mr;
+	return refused(ret) ? NULL : &mr->mr;
 }
 
-/* ---- called by the header without a check ------------------------------------- */
+/* ---- XRC ----------------------------------------------------------------------- */
 
-static int op_no_close_xrcd(struct ibv_xrcd *xrcd)
+static struct ibv_xrcd *op_open_xrcd(struct ibv_context *context,
+				     struct ibv_xrcd_init_attr *attr)
 {
-	(void)xrcd;
-	return EOPNOTSUPP;
+	struct dev_xrcd *x = NULL;
+	int ret = fork_dead() ? -ENODEV : xrcd_open(to_ctx(context), attr, &x);
+
+	return refused(ret) ? NULL : &x->xrcd;
+}
+
+static int op_close_xrcd(struct ibv_xrcd *xrcd)
+{
+	return fork_dead() ? 0 : -xrcd_close(to_xrcd(xrcd));
+}
+
+static struct ibv_srq *op_create_srq_ex(struct ibv_context *context,
+					struct ibv_srq_init_attr_ex *attr)
+{
+	struct dev_srq *srq = NULL;
+	int ret = fork_dead() ? -ENODEV : srq_create_ex(to_ctx(context), attr, &srq);
+
+	return refused(ret) ? NULL : &srq->srq;
+}
+
+static int op_get_srq_num(struct ibv_srq *srq, uint32_t *number)
+{
+	return fork_dead() ? ENODEV : -srq_number(to_srq(srq), number);
+}
+
+static struct ibv_qp *op_open_qp(struct ibv_context *context,
+				 struct ibv_qp_open_attr *attr)
+{
+	struct dev_qp *qp = NULL;
+	int ret = fork_dead() ? -ENODEV : xrc_qp_open(to_ctx(context), attr, &qp);
+
+	return refused(ret) ? NULL : &qp->qp;
 }
 
 void ops_fill(struct verbs_context *v)
@@ -196,5 +212,9 @@ void ops_fill(struct verbs_context *v)
 	v->alloc_parent_domain = op_alloc_parent_domain;
 	v->query_rt_values = op_query_rt_values;
 	v->alloc_null_mr = op_alloc_null_mr;
-	v->close_xrcd = op_no_close_xrcd;
+	v->create_srq_ex = op_create_srq_ex;
+	v->get_srq_num = op_get_srq_num;
+	v->open_xrcd = op_open_xrcd;
+	v->close_xrcd = op_close_xrcd;
+	v->open_qp = op_open_qp;
 }

@@ -36,6 +36,7 @@ static int fill(const struct dev_qp *qp, struct wqe *w, const struct ibv_send_wr
 				  qp->qp.qp_num, wr->num_sge);
 	has = wqe_rule(qp->qp.qp_type, wr->opcode)->has;
 	w->imm_or_rkey = wr->imm_data;
+	w->srqn = wr->qp_type.xrc.remote_srqn & 0xffffff;
 	if (has & WQE_HAS_REMOTE)
 		wqe_set_remote(w, wr->wr.rdma.rkey, wr->wr.rdma.remote_addr);
 	else if (has & WQE_HAS_ATOMIC)
@@ -93,6 +94,11 @@ int post_send(struct dev_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **ba
 	const struct dev_transport *tr = NULL;
 	int ret;
 
+	if (qp->qp.qp_type == IBV_QPT_XRC_RECV) {
+		*bad = wr;
+		return log_refuse(EINVAL, "ibv_post_send: QP 0x%x is an XRC receive QP",
+				  qp->qp.qp_num);
+	}
 	if (qp->is_ex && !qp_ex_enter(qp)) {
 		*bad = wr;
 		return log_refuse(EINVAL,
@@ -170,6 +176,11 @@ int post_recv(struct dev_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **ba
 	bool any = false;
 	int ret = 0;
 
+	if (qp->qp.qp_type == IBV_QPT_XRC_SEND || qp->qp.qp_type == IBV_QPT_XRC_RECV) {
+		*bad = wr;
+		return log_refuse(EINVAL, "ibv_post_recv: QP 0x%x is an XRC QP: receives "
+					  "are posted to SRQs", qp->qp.qp_num);
+	}
 	lock_get(&qp->lock);
 	if (qp->srq || qp->qp.state == IBV_QPS_RESET) {
 		lock_put(&qp->lock);

@@ -223,15 +223,15 @@ static void receives(void)
 
 	REQUIRE(rig_up(&r, (struct rig_opt){ 0 }));
 	qp = to_qp(r.qp);
-	CHECK_EQ(recv_take(qp), -ENOENT);
+	CHECK_EQ(recv_take(qp, 0), -ENOENT);
 	rig_to(&r, IBV_QPS_INIT, INIT_MASK);
 	for (uint64_t i = 0; i < 4; i++)
 		CHECK_EQ(rig_recv(&r, i), 0);
 	CHECK_EQ(rig_recv(&r, 4), ENOMEM);
 	rig_to(&r, IBV_QPS_RTR, RTR_MASK);
-	CHECK_EQ(recv_take(qp), 0);
+	CHECK_EQ(recv_take(qp, 0), 0);
 	CHECK_EQ(qp->cur->wr_id, 0);
-	CHECK_EQ(recv_take(qp), 0); /* still the same one */
+	CHECK_EQ(recv_take(qp, 0), 0); /* still the same one */
 	CHECK_EQ(qp->cur->wr_id, 0);
 	recv_done(qp, &done, false);
 	CHECK_EQ(rig_event(&r), IBV_EVENT_COMM_EST);
@@ -240,13 +240,13 @@ static void receives(void)
 	CHECK(wc.wr_id == 0 && wc.byte_len == 12 && wc.qp_num == r.qp->qp_num);
 	CHECK_EQ(rig_recv(&r, 4), 0);
 	for (uint64_t i = 1; i < 5; i++) {
-		CHECK_EQ(recv_take(qp), 0);
+		CHECK_EQ(recv_take(qp, 0), 0);
 		recv_done(qp, &done, false);
 		CHECK_EQ(poll_id(r.rcq, IBV_WC_SUCCESS), i);
 	}
 	CHECK_EQ(rig_event(&r), -1);
 	CHECK_EQ(fake.recv_posted, 0);
-	CHECK_EQ(recv_take(qp), -ENOENT);
+	CHECK_EQ(recv_take(qp, 0), -ENOENT);
 	rig_recv(&r, 9);
 	CHECK_EQ(fake.recv_posted, 1);
 	rig_recv(&r, 10);
@@ -328,7 +328,7 @@ static void a_failed_receive(void)
 	rig_rts(&r);
 	rig_recv(&r, 1);
 	rig_recv(&r, 2);
-	CHECK_EQ(recv_take(to_qp(r.qp)), 0);
+	CHECK_EQ(recv_take(to_qp(r.qp), 0), 0);
 	qp_fail_recv(to_qp(r.qp), IBV_WC_LOC_LEN_ERR, IBV_EVENT_QP_REQ_ERR, "test");
 	CHECK_EQ(poll_id(r.rcq, IBV_WC_LOC_LEN_ERR), 1);
 	CHECK_EQ(poll_id(r.rcq, IBV_WC_WR_FLUSH_ERR), 2);
@@ -434,7 +434,7 @@ static void shared_receive_queue(void)
 	rig_rts(&r);
 	qp = to_qp(r.qp);
 	CHECK_EQ(ibv_post_recv(r.qp, &wr, &bad), EINVAL);
-	CHECK_EQ(recv_take(qp), -ENOENT);
+	CHECK_EQ(recv_take(qp, 0), -ENOENT);
 	CHECK_EQ(rig_recv(&r, 1), 0);
 	CHECK_EQ(fake.recv_posted, 1);
 	for (uint64_t i = 2; i < 5; i++)
@@ -443,7 +443,7 @@ static void shared_receive_queue(void)
 	CHECK_EQ(rig_recv(&r, 5), ENOMEM);
 	CHECK_EQ(ibv_modify_srq(r.srq, &sa, IBV_SRQ_LIMIT), 0);
 	for (uint64_t i = 1; i < 4; i++) {
-		CHECK_EQ(recv_take(qp), 0);
+		CHECK_EQ(recv_take(qp, 0), 0);
 		CHECK_EQ(rig_event(&r), i == 3 ? IBV_EVENT_SRQ_LIMIT_REACHED : -1);
 		recv_done(qp, &done, false);
 		CHECK_EQ(poll_id(r.rcq, IBV_WC_SUCCESS), i);
@@ -456,7 +456,7 @@ static void shared_receive_queue(void)
 	CHECK_EQ(ibv_modify_srq(r.srq, &sa, IBV_SRQ_MAX_WR), EINVAL);
 	/* The receive in work is flushed, the shared queue is not. */
 	CHECK_EQ(rig_recv(&r, 6), 0);
-	CHECK_EQ(recv_take(qp), 0);
+	CHECK_EQ(recv_take(qp, 0), 0);
 	CHECK_EQ(rig_to(&r, IBV_QPS_ERR, IBV_QP_STATE), 0);
 	CHECK_EQ(poll_id(r.rcq, IBV_WC_WR_FLUSH_ERR), 4);
 	CHECK_EQ(poll_id(r.rcq, 0), -1);
@@ -466,7 +466,7 @@ static void shared_receive_queue(void)
 	/* Slots of a destroyed QP's completions come back. */
 	rig_to(&r, IBV_QPS_RESET, IBV_QP_STATE);
 	rig_rts(&r);
-	CHECK_EQ(recv_take(qp), 0);
+	CHECK_EQ(recv_take(qp, 0), 0);
 	recv_done(qp, &done, false);
 	CHECK_EQ(ibv_destroy_qp(r.qp), 0);
 	r.qp = NULL;
@@ -502,7 +502,7 @@ static void destroy_waits_for_an_srq_post(void)
 
 	REQUIRE(rig_up(&r, (struct rig_opt){ .srq = true }));
 	rig_rts(&r);
-	CHECK_EQ(recv_take(to_qp(r.qp)), -ENOENT);
+	CHECK_EQ(recv_take(to_qp(r.qp), 0), -ENOENT);
 	atomic_store(&fake_hold, true);
 	pthread_create(&poster, NULL, post_once, &r);
 	while (atomic_load(&fake_busy) != to_qp(r.qp))
@@ -551,7 +551,7 @@ static void destroy_against_srq_posts(void)
 		REQUIRE(one.qp);
 		rig_rts(&one);
 		/* Empty the queue until this QP has to wait. */
-		while (!recv_take(to_qp(one.qp))) {
+		while (!recv_take(to_qp(one.qp), 0)) {
 			recv_done(to_qp(one.qp), &done, false);
 			poll_id(r.rcq, IBV_WC_SUCCESS);
 		}

@@ -7,6 +7,7 @@
 #include "dev/qpn.h"
 #include "dev/transport.h"
 #include "dev/verbs.h"
+#include "dev/xrc.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -19,15 +20,17 @@ static int type_check(enum ibv_qp_type type)
 	switch (type) {
 	case IBV_QPT_RC:
 	case IBV_QPT_UC:
+	case IBV_QPT_XRC_SEND:
 		return 0;
+	case IBV_QPT_XRC_RECV:
+		return log_refuse(EINVAL, "ibv_create_qp: an XRC receive QP has a domain "
+					  "instead of a PD: ibv_create_qp_ex");
 	case IBV_QPT_UD:
 	case IBV_QPT_RAW_PACKET:
-	case IBV_QPT_XRC_SEND:
-	case IBV_QPT_XRC_RECV:
 	case IBV_QPT_DRIVER:
 		return log_refuse(EOPNOTSUPP,
 				  "ibv_create_qp: the device has no QPs of type "
-				  "%d (enum ibv_qp_type), only RC and UC",
+				  "%d (enum ibv_qp_type), only RC, UC and XRC",
 				  (int)type);
 	default:
 		return log_refuse(EINVAL, "ibv_create_qp: there is no QP type %d",
@@ -43,39 +46,62 @@ static int cap_check(const char *name, uint32_t v, uint32_t max)
 	return 0;
 }
 
+static int count_check(void)
+{
+	if (atomic_load(&count) >= DEV_MAX_QP)
+		return log_refuse(ENOMEM,
+				  "ibv_create_qp: %d QPs exist, no more are allowed",
+				  DEV_MAX_QP);
+	return 0;
+}
+
+/* An XRC send QP has no receive side: what is given for one is not looked at. */
+static bool has_recv(enum ibv_qp_type type)
+{
+	return type != IBV_QPT_XRC_SEND && type != IBV_QPT_XRC_RECV;
+}
+
+static int parts_check(const struct dev_pd *pd, const struct ibv_qp_init_attr *a)
+{
+	bool recv = has_recv(a->qp_type);
+
+	if (!a->send_cq || (recv && !a->recv_cq))
+		return log_refuse(EINVAL, "ibv_create_qp: no %s CQ",
+				  a->send_cq ? "receive" : "send");
+	if (a->send_cq->context != pd->pd.context ||
+	    (recv && a->recv_cq->context != pd->pd.context) ||
+	    (recv && a->srq && a->srq->context != pd->pd.context))
+		return log_refuse(EINVAL,
+				  "ibv_create_qp: a CQ or the SRQ is another context's");
+	if (recv && a->srq && to_srq(a->srq)->xrcd)
+		return log_refuse(EINVAL, "ibv_create_qp: an XRC SRQ serves XRC receive "
+					  "QPs of its domain alone");
+	return 0;
+}
+
 static int create_check(const struct dev_pd *pd, const struct ibv_qp_init_attr *a)
 {
 	const struct ibv_qp_cap *cap = &a->cap;
 	int ret = type_check(a->qp_type);
 
+	if (!ret)
+		ret = parts_check(pd, a);
 	if (ret)
 		return ret;
-	if (!a->send_cq || !a->recv_cq)
-		return log_refuse(EINVAL, "ibv_create_qp: no %s CQ",
-				  a->send_cq ? "receive" : "send");
-	if (a->send_cq->context != pd->pd.context ||
-	    a->recv_cq->context != pd->pd.context ||
-	    (a->srq && a->srq->context != pd->pd.context))
-		return log_refuse(EINVAL,
-				  "ibv_create_qp: a CQ or the SRQ is another context's");
 	ret = cap_check("max_send_wr", cap->max_send_wr, DEV_MAX_QP_WR);
 	ret = ret ? ret : cap_check("max_send_sge", cap->max_send_sge, DEV_MAX_SGE);
 	ret = ret ? ret :
 		    cap_check("max_inline_data", cap->max_inline_data, DEV_MAX_INLINE);
-	if (!ret && !a->srq) {
+	if (!ret && !a->srq && has_recv(a->qp_type)) {
 		ret = cap_check("max_recv_wr", cap->max_recv_wr, DEV_MAX_QP_WR);
 		ret = ret ? ret :
 			    cap_check("max_recv_sge", cap->max_recv_sge, DEV_MAX_SGE);
 	}
-	if (!ret && atomic_load(&count) >= DEV_MAX_QP)
-		return log_refuse(ENOMEM,
-				  "ibv_create_qp: %d QPs exist, no more are allowed",
-				  DEV_MAX_QP);
-	return ret;
+	return ret ? ret : count_check();
 }
 
 /* Fills in the granted capabilities and allocates the rings. */
-static int queues_alloc(struct dev_qp *qp, struct ibv_qp_cap *cap)
+static int queues_alloc(struct dev_qp *qp, enum ibv_qp_type type, struct ibv_qp_cap *cap)
 {
 	struct dev_sq *sq = &qp->sq;
 	struct dev_rq *rq = &qp->rq;
@@ -85,7 +111,7 @@ static int queues_alloc(struct dev_qp *qp, struct ibv_qp_cap *cap)
 	/* Room for the SGEs is room for that many inline bytes. */
 	if (cap->max_inline_data < sge_bytes)
 		cap->max_inline_data = sge_bytes;
-	if (qp->srq)
+	if (qp->srq || !has_recv(type))
 		cap->max_recv_wr = cap->max_recv_sge = 0;
 	sq->max_wr = cap->max_send_wr;
 	sq->max_sge = cap->max_send_sge;
@@ -95,7 +121,9 @@ static int queues_alloc(struct dev_qp *qp, struct ibv_qp_cap *cap)
 	rq->max_sge = cap->max_recv_sge;
 	rq->stride =
 		(uint32_t)(sizeof(struct rqe) + rq->max_sge * sizeof(struct ibv_sge));
-	cur_sge = qp->srq ? qp->srq->rq.max_sge : rq->max_sge;
+	cur_sge = type == IBV_QPT_XRC_RECV ? DEV_MAX_SGE :
+		  qp->srq		   ? qp->srq->rq.max_sge :
+					     rq->max_sge;
 	sq->mem = wq_alloc(sq->max_wr, sq->stride, &sq->mask);
 	rq->mem = wq_alloc(rq->max_wr, rq->stride, &rq->mask);
 	qp->cur = calloc(1, sizeof(struct rqe) + cur_sge * sizeof(struct ibv_sge));
@@ -111,19 +139,42 @@ static void queues_free(struct dev_qp *qp)
 
 static void refs_add(struct dev_qp *qp, int by)
 {
-	atomic_fetch_add(&to_pd(qp->qp.pd)->refs, by);
-	atomic_fetch_add(&qp->send_cq->refs, by);
-	atomic_fetch_add(&qp->recv_cq->refs, by);
+	if (qp->pd)
+		atomic_fetch_add(&to_pd(qp->qp.pd)->refs, by);
+	if (qp->send_cq)
+		atomic_fetch_add(&qp->send_cq->refs, by);
+	if (qp->recv_cq)
+		atomic_fetch_add(&qp->recv_cq->refs, by);
 	if (qp->srq)
 		atomic_fetch_add(&qp->srq->refs, by);
 	atomic_fetch_add(&count, by);
+}
+
+void qp_handle_init(struct dev_qp *h, struct dev_ctx *ctx, struct dev_xrcd *xrcd)
+{
+	h->qp.context = &ctx->v.context;
+	h->xrcd = xrcd;
+	if (xrcd)
+		atomic_fetch_add(&xrcd->refs, 1);
+	pthread_mutex_init(&h->qp.mutex, NULL);
+	pthread_cond_init(&h->qp.cond, NULL);
+	ctx_get(ctx);
+}
+
+void qp_handle_fini(struct dev_qp *h)
+{
+	async_drain_qp(h);
+	if (h->xrcd)
+		atomic_fetch_sub(&h->xrcd->refs, 1);
+	pthread_mutex_destroy(&h->qp.mutex);
+	pthread_cond_destroy(&h->qp.cond);
+	ctx_put(to_ctx(h->qp.context));
 }
 
 static void public_fill(struct dev_qp *qp, const struct ibv_qp_init_attr *a)
 {
 	struct ibv_qp *q = &qp->qp;
 
-	q->context = qp->pd->pd.context;
 	q->qp_context = a->qp_context;
 	q->send_cq = a->send_cq;
 	q->recv_cq = a->recv_cq;
@@ -131,36 +182,25 @@ static void public_fill(struct dev_qp *qp, const struct ibv_qp_init_attr *a)
 	q->handle = q->qp_num;
 	q->qp_type = a->qp_type;
 	q->state = IBV_QPS_RESET;
-	pthread_mutex_init(&q->mutex, NULL);
-	pthread_cond_init(&q->cond, NULL);
 }
 
-int qp_create(struct dev_pd *pd, struct ibv_qp_init_attr *attr, struct dev_qp **out)
+/* pd, CQs, SRQ and home of qp are set. */
+static int make(struct dev_qp *qp, struct dev_ctx *ctx, struct dev_xrcd *xrcd,
+		struct ibv_qp_init_attr *attr)
 {
 	static _Atomic uint64_t ids;
 	struct ibv_qp_cap cap = attr->cap;
-	struct dev_qp *qp;
-	int ret = create_check(pd, attr);
+	int ret = queues_alloc(qp, attr->qp_type, &cap);
 
 	if (ret)
-		return ret;
-	qp = calloc(1, sizeof(*qp));
-	if (!qp)
-		return -ENOMEM;
+		goto free_queues;
 	qp->id = atomic_fetch_add(&ids, 1);
-	qp->pd = pd_root(pd);
-	qp->qp.pd = &pd->pd;
-	qp->send_cq = to_cq(attr->send_cq);
-	qp->recv_cq = to_cq(attr->recv_cq);
-	qp->srq = attr->srq ? to_srq(attr->srq) : NULL;
 	qp->sq.sig_all = attr->sq_sig_all;
-	ret = queues_alloc(qp, &cap);
-	if (ret)
-		goto free_qp;
 	ret = qpn_get(&qp->qp.qp_num);
 	if (ret)
-		goto free_qp;
-	ret = poll_link(qp->send_cq, qp->recv_cq);
+		goto free_queues;
+	if (qp->recv_cq)
+		ret = poll_link(qp->send_cq, qp->recv_cq);
 	if (ret)
 		goto put_qpn;
 	lock_init(&qp->lock);
@@ -170,23 +210,87 @@ int qp_create(struct dev_pd *pd, struct ibv_qp_init_attr *attr, struct dev_qp **
 	attr->cap = cap;
 	qp->init = *attr;
 	refs_add(qp, 1);
-	ctx_get(to_ctx(pd->pd.context));
-	*out = qp;
+	qp_handle_init(qp, ctx, xrcd);
 	return 0;
 
 put_qpn:
 	qpn_put(qp->qp.qp_num);
-free_qp:
+free_queues:
 	queues_free(qp);
-	free(qp);
 	return log_refuse(-ret, "ibv_create_qp: %s", strerror(-ret));
+}
+
+int qp_create(struct dev_pd *pd, struct ibv_qp_init_attr *attr, struct dev_qp **out)
+{
+	struct ibv_qp_init_attr a = *attr;
+	struct dev_qp *qp;
+	int ret = create_check(pd, attr);
+
+	if (ret)
+		return ret;
+	if (!has_recv(a.qp_type)) {
+		a.recv_cq = NULL;
+		a.srq = NULL;
+	}
+	qp = calloc(1, sizeof(*qp));
+	if (!qp)
+		return -ENOMEM;
+	qp->pd = pd_root(pd);
+	qp->qp.pd = &pd->pd;
+	qp->send_cq = to_cq(a.send_cq);
+	qp->recv_cq = a.recv_cq ? to_cq(a.recv_cq) : NULL;
+	qp->home = qp->recv_cq ? qp->recv_cq : qp->send_cq;
+	qp->srq = a.srq ? to_srq(a.srq) : NULL;
+	ret = make(qp, to_ctx(pd->pd.context), NULL, &a);
+	if (ret) {
+		free(qp);
+		return ret;
+	}
+	attr->cap = a.cap;
+	*out = qp;
+	return 0;
+}
+
+int qp_create_xrc_recv(struct ibv_qp_init_attr_ex *attr, struct dev_qp **out)
+{
+	struct ibv_qp_init_attr a = { .qp_context = attr->qp_context,
+				      .qp_type = IBV_QPT_XRC_RECV };
+	struct dev_xrcd *xrcd = to_xrcd(attr->xrcd);
+	struct dev_qp *qp;
+	int ret = count_check();
+
+	if (ret)
+		return ret;
+	qp = calloc(1, sizeof(*qp));
+	if (!qp)
+		return -ENOMEM;
+	qp->home = xrc_home(xrcd);
+	ret = make(qp, to_ctx(xrcd->xrcd.context), xrcd, &a);
+	if (ret) {
+		free(qp);
+		return ret;
+	}
+	ret = xrc_target_add(qp, xrcd);
+	if (ret) {
+		qp_destroy(qp);
+		return ret;
+	}
+	if (attr->comp_mask & IBV_QP_INIT_ATTR_PD)
+		qp->qp.pd = attr->pd;
+	attr->cap = a.cap;
+	*out = qp;
+	return 0;
 }
 
 void qp_clear_locked(struct dev_qp *qp)
 {
 	lock_assert_held(&qp->lock);
-	if (qp->cur_valid && qp->srq)
-		atomic_fetch_sub(&qp->srq->rq.outstanding, 1);
+	if (qp->cur_valid && (qp->srq || qp->xrc))
+		atomic_fetch_sub(&(qp->srq ? qp->srq : qp->xrc->srq)->rq.outstanding, 1);
+	if (qp->xrc) {
+		xrc_taken_locked(qp);
+		xrc_stop_waiting_locked(qp);
+	}
 	qp->cur_valid = false;
 	atomic_store(&qp->sq.free, 0);
 	qp->sq.done = qp->sq.next = qp->sq.tail = qp->sq.begun = 0;
@@ -197,25 +301,43 @@ void qp_clear_locked(struct dev_qp *qp)
 	memset(&qp->local_gid, 0, sizeof(qp->local_gid));
 }
 
-int qp_destroy(struct dev_qp *qp)
+/* handle_gone: the application's part of it went before (XRC). */
+static void end(struct dev_qp *qp, bool handle_gone)
 {
 	struct ibv_qp_attr reset = { .qp_state = IBV_QPS_RESET };
-	struct dev_ctx *ctx = to_ctx(qp->qp.context);
 
 	qp_modify(qp, &reset, IBV_QP_STATE);
-	poll_unlink(qp->send_cq, qp->recv_cq);
-	async_drain_qp(qp);
+	if (qp->recv_cq)
+		poll_unlink(qp->send_cq, qp->recv_cq);
+	if (qp->xrc)
+		xrc_target_del(qp);
+	if (!handle_gone)
+		qp_handle_fini(qp);
 	qpn_put(qp->qp.qp_num);
 	refs_add(qp, -1);
-	pthread_mutex_destroy(&qp->qp.mutex);
-	pthread_cond_destroy(&qp->qp.cond);
 	lock_fini(&qp->lock);
 	lock_fini(&qp->modify_lock);
 	if (qp->is_ex)
 		pthread_mutex_destroy(&qp->build.lock);
 	queues_free(qp);
 	free(qp);
-	ctx_put(ctx);
+}
+
+int qp_destroy(struct dev_qp *qp)
+{
+	struct dev_qp *last;
+	bool opened = qp->real;
+
+	if (!opened && !qp->xrc) {
+		end(qp, false);
+		return 0;
+	}
+	last = xrc_qp_close(qp);
+	qp_handle_fini(qp);
+	if (opened)
+		free(qp);
+	if (last)
+		end(last, true);
 	return 0;
 }
 

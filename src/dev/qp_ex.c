@@ -340,7 +340,7 @@ static void wr_set_xrc_srqn(struct ibv_qp_ex *ex, uint32_t srqn)
 
 	if (!w)
 		return;
-	w->srqn = srqn;
+	w->srqn = srqn & 0xffffff;
 	if (qp->qp.qp_type != IBV_QPT_XRC_SEND)
 		note(qp, log_refuse(EINVAL,
 				    "ibv_wr_set_xrc_srqn: QP 0x%x is no XRC send QP",
@@ -384,9 +384,26 @@ static void qp_ex_init(struct dev_qp *qp, uint64_t send_ops)
 	ex->wr_set_xrc_srqn = wr_set_xrc_srqn;
 }
 
+/* A PD, but for an XRC receive QP, which has a domain. */
+static int owner_check(const struct dev_ctx *ctx, const struct ibv_qp_init_attr_ex *a)
+{
+	if (a->qp_type == IBV_QPT_XRC_RECV) {
+		if (!(a->comp_mask & IBV_QP_INIT_ATTR_XRCD) || !a->xrcd ||
+		    a->xrcd->context != &ctx->v.context)
+			return log_refuse(EINVAL, "ibv_create_qp_ex: an XRC receive QP, "
+						  "and no XRC domain of this context");
+		return 0;
+	}
+	if (!(a->comp_mask & IBV_QP_INIT_ATTR_PD) || !a->pd ||
+	    a->pd->context != &ctx->v.context)
+		return log_refuse(EINVAL, "ibv_create_qp_ex: no PD of this context");
+	return 0;
+}
+
 static int ex_check(const struct dev_ctx *ctx, const struct ibv_qp_init_attr_ex *a)
 {
-	const uint32_t known = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_CREATE_FLAGS |
+	const uint32_t known = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_XRCD |
+			       IBV_QP_INIT_ATTR_CREATE_FLAGS |
 			       IBV_QP_INIT_ATTR_MAX_TSO_HEADER |
 			       IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
 
@@ -401,10 +418,7 @@ static int ex_check(const struct dev_ctx *ctx, const struct ibv_qp_init_attr_ex 
 	if ((a->comp_mask & IBV_QP_INIT_ATTR_MAX_TSO_HEADER) && a->max_tso_header)
 		return log_refuse(EOPNOTSUPP,
 				  "ibv_create_qp_ex: there is no segmentation offload");
-	if (!(a->comp_mask & IBV_QP_INIT_ATTR_PD) || !a->pd ||
-	    a->pd->context != &ctx->v.context)
-		return log_refuse(EINVAL, "ibv_create_qp_ex: no PD of this context");
-	return 0;
+	return owner_check(ctx, a);
 }
 
 int qp_create_ex(struct dev_ctx *ctx, struct ibv_qp_init_attr_ex *attr,
@@ -421,7 +435,9 @@ int qp_create_ex(struct dev_ctx *ctx, struct ibv_qp_init_attr_ex *attr,
 						      ~wqe_send_ops(attr->qp_type)),
 				 (int)attr->qp_type);
 	/* The old struct is the beginning of the new one. */
-	if (!ret)
+	if (!ret && attr->qp_type == IBV_QPT_XRC_RECV)
+		ret = qp_create_xrc_recv(attr, out);
+	else if (!ret)
 		ret = qp_create(to_pd(attr->pd), (struct ibv_qp_init_attr *)attr, out);
 	if (!ret && with_ops)
 		qp_ex_init(*out, attr->send_ops_flags);

@@ -50,7 +50,7 @@ void query_device(struct ibv_device_attr *a)
 			      IBV_DEVICE_PORT_ACTIVE_EVENT | IBV_DEVICE_SYS_IMAGE_GUID |
 			      IBV_DEVICE_RC_RNR_NAK_GEN | IBV_DEVICE_MEM_WINDOW |
 			      IBV_DEVICE_MEM_WINDOW_TYPE_2B |
-			      IBV_DEVICE_MEM_MGT_EXTENSIONS;
+			      IBV_DEVICE_MEM_MGT_EXTENSIONS | IBV_DEVICE_XRC;
 	a->max_sge = a->max_sge_rd = DEV_MAX_SGE;
 	a->max_cq = DEV_MAX_CQ;
 	a->max_cqe = DEV_MAX_CQE;

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include "base/log.h"
+#include "dev/poll.h"
 #include "dev/transport.h"
 #include "dev/verbs.h"
+#include "dev/xrc.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -64,6 +66,94 @@ int srq_create(struct dev_pd *pd, struct ibv_srq_init_attr *attr, struct dev_srq
 	return 0;
 }
 
+static int xrc_check(struct dev_ctx *ctx, const struct ibv_srq_init_attr_ex *a)
+{
+	const uint32_t need = IBV_SRQ_INIT_ATTR_XRCD | IBV_SRQ_INIT_ATTR_CQ;
+
+	if ((a->comp_mask & need) != need || !a->xrcd || !a->cq)
+		return log_refuse(EINVAL, "ibv_create_srq_ex: an XRC SRQ needs a domain "
+					  "and a CQ");
+	if (a->xrcd->context != &ctx->v.context || a->cq->context != &ctx->v.context)
+		return log_refuse(EINVAL,
+				  "ibv_create_srq_ex: the domain or the CQ is another "
+				  "context's");
+	return 0;
+}
+
+static int ex_check(struct dev_ctx *ctx, const struct ibv_srq_init_attr_ex *a)
+{
+	enum ibv_srq_type type = a->comp_mask & IBV_SRQ_INIT_ATTR_TYPE ? a->srq_type :
+									 IBV_SRQT_BASIC;
+
+	if (a->comp_mask >= IBV_SRQ_INIT_ATTR_RESERVED || type == IBV_SRQT_TM)
+		return log_refuse(EOPNOTSUPP,
+				  "ibv_create_srq_ex: mask 0x%x, type %d: there is no "
+				  "tag matching and nothing newer",
+				  a->comp_mask, (int)type);
+	if (type != IBV_SRQT_BASIC && type != IBV_SRQT_XRC)
+		return log_refuse(EINVAL, "ibv_create_srq_ex: there is no SRQ type %d",
+				  (int)type);
+	if (!(a->comp_mask & IBV_SRQ_INIT_ATTR_PD) || !a->pd ||
+	    a->pd->context != &ctx->v.context)
+		return log_refuse(EINVAL, "ibv_create_srq_ex: no PD of this context");
+	return type == IBV_SRQT_XRC ? xrc_check(ctx, a) : 0;
+}
+
+static int xrc_join(struct dev_srq *srq, struct dev_xrcd *xrcd, struct dev_cq *cq)
+{
+	int ret = poll_link(cq, xrc_home(xrcd));
+
+	if (ret)
+		return ret;
+	srq->xrcd = xrcd;
+	srq->cq = cq;
+	atomic_fetch_add(&cq->refs, 1);
+	atomic_fetch_add(&xrcd->refs, 1);
+	xrc_srq_add(srq);
+	return 0;
+}
+
+/* Nobody receives into it any more, and its completions are gone, as mlx5 has it. */
+static void xrc_leave(struct dev_srq *srq)
+{
+	xrc_srq_del(srq);
+	poll_unlink(srq->cq, xrc_home(srq->xrcd));
+	cq_forget_srq(srq->cq, srq);
+	atomic_fetch_sub(&srq->cq->refs, 1);
+}
+
+int srq_create_ex(struct dev_ctx *ctx, struct ibv_srq_init_attr_ex *a,
+		  struct dev_srq **out)
+{
+	struct ibv_srq_init_attr attr = { .srq_context = a->srq_context, .attr = a->attr };
+	struct dev_srq *srq = NULL;
+	int ret = ex_check(ctx, a);
+
+	if (!ret)
+		ret = srq_create(to_pd(a->pd), &attr, &srq);
+	if (ret)
+		return ret;
+	if ((a->comp_mask & IBV_SRQ_INIT_ATTR_TYPE) && a->srq_type == IBV_SRQT_XRC)
+		ret = xrc_join(srq, to_xrcd(a->xrcd), to_cq(a->cq));
+	if (ret) {
+		srq_destroy(srq);
+		return ret;
+	}
+	a->attr = attr.attr;
+	*out = srq;
+	return 0;
+}
+
+int srq_number(const struct dev_srq *srq, uint32_t *number)
+{
+	if (!srq->xrcd)
+		return log_refuse(EINVAL, "ibv_get_srq_num: SRQ %u is no XRC SRQ, others "
+					  "have no number",
+				  srq->srq.handle);
+	*number = srq->number;
+	return 0;
+}
+
 int srq_destroy(struct dev_srq *srq)
 {
 	int refs = atomic_load(&srq->refs);
@@ -71,6 +161,10 @@ int srq_destroy(struct dev_srq *srq)
 	if (refs)
 		return log_refuse(EBUSY, "ibv_destroy_srq: %d QPs still use SRQ %u", refs,
 				  srq->srq.handle);
+	if (srq->xrcd) {
+		xrc_leave(srq);
+		atomic_fetch_sub(&srq->xrcd->refs, 1);
+	}
 	async_drain_srq(srq);
 	atomic_fetch_sub(&to_pd(srq->srq.pd)->refs, 1);
 	ctx_put(to_ctx(srq->srq.context));
@@ -182,7 +276,9 @@ int srq_post(struct dev_srq *srq, struct ibv_recv_wr *wr, struct ibv_recv_wr **b
 	}
 	wake = n && !list_empty(&srq->waiting);
 	lock_put(&srq->lock);
-	if (wake)
+	if (wake && srq->xrcd)
+		xrc_srq_posted(srq, n);
+	else if (wake)
 		wake_waiting(srq, n);
 	return ret;
 }

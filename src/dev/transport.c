@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "dev/complete.h"
 #include "dev/verbs.h"
+#include "dev/xrc.h"
 
 #include <errno.h>
 
@@ -73,7 +74,12 @@ bool qp_heard_locked(struct dev_qp *qp)
 	return true;
 }
 
-int recv_take(struct dev_qp *qp)
+struct dev_pd *recv_pd(struct dev_qp *qp, uint32_t srqn)
+{
+	return qp->xrc ? xrc_pd(qp, srqn) : qp->pd;
+}
+
+int recv_take(struct dev_qp *qp, uint32_t srqn)
 {
 	int ret = 0;
 
@@ -84,6 +90,8 @@ int recv_take(struct dev_qp *qp)
 	}
 	if (!qp_may_receive_locked(qp)) {
 		ret = -ENOENT;
+	} else if (qp->xrc) {
+		ret = xrc_take_locked(qp, srqn);
 	} else if (qp->srq) {
 		ret = srq_take_locked(qp->srq, qp);
 	} else if (qp->rq.head == qp->rq.tail) {

@@ -36,6 +36,10 @@ struct dev_transport {
 	 * recv_take() had answered -ENOENT: tell the peer to go on. */
 	void (*recv_posted)(struct dev_qp *qp);
 
+	/* The SRQ of the receive being filled (an XRC receive QP's) goes away: fail
+	 * the message, and the QP with it. */
+	void (*recv_lost)(struct dev_qp *qp);
+
 	/* The QP has left RTR/RTS/SQD for ERR (state already set): after return
 	 * neither its WQEs nor memory named by them is touched. Control traffic
 	 * of the stream goes on. */
@@ -82,8 +86,13 @@ enum ibv_wc_status sq_run_local_locked(struct dev_qp *qp, bool reads)
 void sq_retire_locked(struct dev_qp *qp) REQUIRES(qp->lock);
 
 /* Takes the next receive into qp->cur (cur_valid). 0, or -ENOENT: the peer is
- * to be told RNR and recv_posted() will be called when one is there. */
-int recv_take(struct dev_qp *qp);
+ * to be told RNR and recv_posted() will be called when one is there. An XRC
+ * receive QP takes it from the SRQ of this number; -EINVAL: its domain has none. */
+int recv_take(struct dev_qp *qp, uint32_t srqn);
+
+/* The PD that a peer's request is checked against: the QP's, or that of the SRQ
+ * which the request names. NULL: there is no such SRQ. Only to compare with. */
+struct dev_pd *recv_pd(struct dev_qp *qp, uint32_t srqn);
 
 /* Completes qp->cur. wc: status, opcode, byte_len, imm_data or
  * invalidated_rkey, wc_flags; the rest is filled in here. */

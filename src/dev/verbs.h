@@ -118,16 +118,27 @@ int cq_create_ex(struct dev_ctx *ctx, const struct ibv_cq_init_attr_ex *attr,
 int srq_create(struct dev_pd *pd, struct ibv_srq_init_attr *attr, struct dev_srq **out);
 int srq_modify(struct dev_srq *srq, const struct ibv_srq_attr *attr, int mask);
 void srq_query(struct dev_srq *srq, struct ibv_srq_attr *attr);
+int srq_create_ex(struct dev_ctx *ctx, struct ibv_srq_init_attr_ex *attr,
+		  struct dev_srq **out);
+int srq_number(const struct dev_srq *srq, uint32_t *number);
 int srq_destroy(struct dev_srq *srq);
 int srq_post(struct dev_srq *srq, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
 /* Takes the next receive into qp->cur, or puts qp on the waiting list.
  * Called with qp->lock held. */
 int srq_take_locked(struct dev_srq *srq, struct dev_qp *qp) REQUIRES(qp->lock);
-/* Takes qp off the waiting list; returns when no recv_posted() runs for it. */
+/* Takes qp off the waiting list of a basic SRQ; returns when no recv_posted() runs for it. */
 void srq_forget_qp(struct dev_srq *srq, struct dev_qp *qp);
 
 int qp_create(struct dev_pd *pd, struct ibv_qp_init_attr *attr, struct dev_qp **out);
+/* attr->xrcd is set; a PD is only remembered. */
+int qp_create_xrc_recv(struct ibv_qp_init_attr_ex *attr, struct dev_qp **out);
+/* Also of a handle. */
 int qp_destroy(struct dev_qp *qp);
+/* What every ibv_qp has: its part in events, and references. Number, type and
+ * qp_context are set. xrcd or NULL. */
+void qp_handle_init(struct dev_qp *h, struct dev_ctx *ctx, struct dev_xrcd *xrcd);
+/* Returns when its events are acknowledged. */
+void qp_handle_fini(struct dev_qp *h);
 void qp_query(struct dev_qp *qp, struct ibv_qp_attr *attr, struct ibv_qp_init_attr *init);
 int qp_modify(struct dev_qp *qp, const struct ibv_qp_attr *attr, int mask);
 /* Empties both queues (RESET). */

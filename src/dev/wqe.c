@@ -8,7 +8,7 @@
 
 /* InfiniBand 1.5, table 38 (operations of a service), as the manual of ibv_wr_*()
  * has it. */
-#define RC (1u << IBV_QPT_RC)
+#define RC (1u << IBV_QPT_RC | 1u << IBV_QPT_XRC_SEND)
 #define RC_UC (RC | 1u << IBV_QPT_UC)
 #define DATA (WQE_HAS_DATA | WQE_HAS_INLINE)
 

@@ -59,7 +59,7 @@ static int batch_map(struct batch *b, struct dev_qp *qp, struct frame *f)
 
 	if (f->kind == PART_RESP) {
 		void *ptr;
-		int ret = mr_get_remote(qp, f->key, f->addr, f->payload,
+		int ret = mr_get_remote(f->pd, qp, f->key, f->addr, f->payload,
 					IBV_ACCESS_REMOTE_READ, &b->refs[b->nrefs], &ptr);
 
 		if (ret)
@@ -98,7 +98,7 @@ static int batch_copy(struct batch *b, struct dev_qp *qp, struct frame *f)
 		n = sge_map(qp->pd, w->sge, w->num_sge, f->off, f->payload, MR_LOCAL_READ,
 			    iov, refs, DEV_MAX_SGE);
 	} else {
-		int ret = mr_get_remote(qp, f->key, f->addr, f->payload,
+		int ret = mr_get_remote(f->pd, qp, f->key, f->addr, f->payload,
 					IBV_ACCESS_REMOTE_READ, &refs[0],
 					&iov[0].iov_base);
 
@@ -177,6 +177,7 @@ static struct frame *batch_next(struct batch *b)
 	memset(f, 0, offsetof(struct frame, payload));
 	f->kind = PART_NONE;
 	f->payload = f->idx = f->off = f->key = 0;
+	f->pd = NULL;
 	return f;
 }
 
@@ -216,6 +217,9 @@ static void add_number(struct batch *b, struct stream *s, struct cursor *c,
 	case CTL_RECV_POSTED:
 		c->go_on = false;
 		break;
+	case CTL_SRQ:
+		h.ctl.number = c->srqn = sq_at(&s->qp->sq, c->idx)->srqn;
+		break;
 	default: /* CTL_RESYNC */
 		h.ctl.number = req_number(s, s->tx.acked_nr);
 		h.ctl.msn0 = c->msn0;
@@ -250,6 +254,7 @@ static int add_response(struct batch *b, struct stream *s, struct cursor *c)
 	h.to = r->to + c->resp_done;
 	f->kind = PART_RESP;
 	f->key = r->key;
+	f->pd = r->pd;
 	f->addr = r->addr + c->resp_done;
 	c->resp_done += n;
 	h.last = c->resp_done == r->len;
@@ -515,6 +520,7 @@ static void cursor_load(struct stream *s, struct cursor *c)
 		.msn0 = s->tx.msn0,
 		.msn1 = s->tx.msn1,
 		.msn3 = s->tx.msn3,
+		.srqn = s->tx.srqn,
 		.sig_since_req = s->tx.sig_since_req,
 		.resp_turn = s->tx.resp_turn,
 		.resync = s->tx.resync,
@@ -553,6 +559,7 @@ static void cursor_store(struct stream *s, const struct cursor *c)
 	s->tx.msn0 = c->msn0;
 	s->tx.msn1 = c->msn1;
 	s->tx.msn3 = c->msn3;
+	s->tx.srqn = c->srqn;
 	s->tx.sig_since_req = c->sig_since_req;
 	s->tx.resp_turn = c->resp_turn;
 	s->tx.resync = c->resync;
@@ -563,6 +570,12 @@ static void cursor_store(struct stream *s, const struct cursor *c)
 	s->rx.resp_head = c->resp;
 	if (c->resp != s->rx.resp_tail)
 		s->rx.resp[c->resp % RESPONSES].done = c->resp_done;
+}
+
+/* XRC: the peer must know which SRQ the request is for. */
+static bool other_srq(const struct stream *s, const struct cursor *c, const struct wqe *w)
+{
+	return s->qp->qp.qp_type == IBV_QPT_XRC_SEND && c->srqn != w->srqn;
 }
 
 void batch_build(struct stream *s, struct batch *b)
@@ -601,6 +614,10 @@ void batch_build(struct stream *s, struct batch *b)
 			add_number(b, s, &c, CTL_RESYNC);
 			continue;
 		}
+		if (other_srq(s, &c, w)) {
+			add_number(b, s, &c, CTL_SRQ);
+			continue;
+		}
 		ret = add_request(b, s, &c, w);
 		if (ret) {
 			b->fail = ret == -EOPNOTSUPP ? IBV_WC_LOC_QP_OP_ERR :
@@ -636,6 +653,7 @@ int batch_commit(struct stream *s, struct batch *b, size_t n)
 	p->idx = f->idx;
 	p->off = f->off;
 	p->key = f->key;
+	p->pd = f->pd;
 	p->addr = f->addr;
 	p->head_pos = in < p->head_len ? (uint32_t)in : p->head_len;
 	in -= p->head_pos;

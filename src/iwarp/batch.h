@@ -23,7 +23,7 @@ struct cursor {
 	uint32_t idx, off;
 	bool imm_sent, probe_sent;
 	uint32_t rd_out;
-	uint32_t msn0, msn1, msn3;
+	uint32_t msn0, msn1, msn3, srqn;
 	bool sig_since_req, resp_turn, resync, nak, ack, go_on;
 	uint32_t resp, resp_done;
 	unsigned ctl; /* messages of tx.ctl consumed */
@@ -36,6 +36,7 @@ struct frame {
 	uint32_t trailer, trailer_len; /* in buf; 0 when in the head */
 	int kind;		       /* tx_part.kind of a payload not copied */
 	uint32_t payload, idx, off, key;
+	struct dev_pd *pd; /* of a response */
 	uint64_t addr;
 };
 

@@ -408,6 +408,7 @@ static struct stream *stream_new(int fd, int out, const struct stream_param *p)
 	list_init(&s->park);
 	s->tx.msn0 = s->tx.msn1 = s->tx.msn3 = 1; /* RFC 5041 section 5.1: from 1 */
 	s->rx.msn0 = s->rx.msn1 = 1;
+	s->tx.srqn = s->rx.srqn = NO_SRQ;
 	s->up_work.run = up_run;
 	s->timer.fire = timer_fire;
 	return s;
@@ -587,7 +588,7 @@ int stream_attach(struct stream *s, struct dev_qp *qp)
 	lock_get(&s->lock);
 	s->joined = true;
 	stream_unlock(s);
-	ret = s->m->join(s, qp->recv_cq);
+	ret = s->m->join(s, qp->home);
 	lock_get(&s->lock);
 	deaf = s->deaf;
 	if (!ret) {

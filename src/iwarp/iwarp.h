@@ -57,10 +57,13 @@ struct response {
 	uint32_t stag, id;   /* read: sink STag; atomic: request id */
 	uint64_t to;	     /* read: sink offset of the next byte */
 	uint32_t key;	     /* read: source */
+	struct dev_pd *pd;
 	uint64_t addr;
 	uint32_t len, done;  /* read: bytes, and those sent */
 	uint64_t value;	     /* atomic: result */
 };
+
+#define NO_SRQ UINT32_MAX /* their numbers have 24 bits */
 
 enum { RESPONSES = 32 }; /* ring size, a power of two >= DEV_MAX_RD_ATOM */
 _Static_assert((int)RESPONSES >= (int)DEV_MAX_RD_ATOM, "ring holds all responses");
@@ -76,8 +79,9 @@ struct tx_part {
 	enum { PART_NONE, PART_WQE, PART_RESP, PART_OWNED } kind;
 	uint32_t idx;	      /* PART_WQE: SQ index */
 	uint32_t off;	      /* PART_WQE: offset in the message */
-	uint32_t key;	      /* PART_RESP */
-	uint64_t addr;	      /* PART_RESP */
+	uint32_t key;	      /* PART_RESP, as the next two */
+	struct dev_pd *pd;
+	uint64_t addr;
 	uint8_t *owned;
 	uint32_t payload_len, payload_pos;
 };
@@ -112,6 +116,7 @@ struct iw_tx {
 	enum ibv_wc_status fail_status;
 	bool silent;		/* plain: the peer has to speak first */
 	bool resync;		/* RESYNC goes out before the next request */
+	uint32_t srqn;		/* XRC: the SRQ that the peer was told last, or NO_SRQ */
 	uint8_t rnr_seen;	/* RNR NAKs since the last progress */
 
 	uint64_t moved;		/* bytes that the medium has taken, ever */
@@ -139,6 +144,8 @@ struct iw_rx {
 
 	/* requests of the peer */
 	unsigned rights;	/* qp_access_flags when the request came */
+	uint32_t srqn;		/* XRC: the SRQ they are for, or NO_SRQ */
+	struct dev_pd *pd;	/* the one that this frame is checked against */
 	bool drop;		/* NAK sent: discard requests until RESYNC */
 	bool skip;		/* unreliable: the rest of the message is discarded */
 	/* unreliable: a message waits for its receive, at the beginning of a frame or

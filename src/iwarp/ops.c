@@ -48,6 +48,22 @@ static void recv_posted(struct dev_qp *qp)
 	stream_put(s);
 }
 
+static void recv_lost(struct dev_qp *qp)
+{
+	struct stream *s = stream_of(qp);
+
+	if (!s)
+		return;
+	stream_lock(s);
+	if (s->qp == qp) {
+		resp_fail(s, NAK_INV_REQ, IBV_WC_WR_FLUSH_ERR, IBV_EVENT_QP_ACCESS_ERR,
+			  "the SRQ was destroyed in the middle of a message for it");
+		tx_run(s);
+	}
+	stream_unlock(s);
+	stream_put(s);
+}
+
 static void stop(struct dev_qp *qp)
 {
 	struct stream *s = stream_of(qp);
@@ -71,6 +87,7 @@ const struct dev_transport iw_transport = {
 	.attach = park_attach,
 	.kick = kick,
 	.recv_posted = recv_posted,
+	.recv_lost = recv_lost,
 	.stop = stop,
 	.detach = park_detach,
 };

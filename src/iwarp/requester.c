@@ -46,6 +46,7 @@ void req_begin(struct stream *s)
 	tx->sig_since_req = false;
 	tx->hold = HOLD_NONE;
 	tx->resync = false;
+	tx->srqn = NO_SRQ;
 	tx->rnr_seen = 0;
 }
 

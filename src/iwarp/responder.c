@@ -142,6 +142,19 @@ void resp_resync(struct stream *s, const struct rdmap_hdr *h)
 	rx->msn1 = h->ctl.msn1;
 }
 
+/* Is the request of the QP's own service? Others get no answer on hardware. */
+static bool same_service(const struct stream *s)
+{
+	switch (s->qp->qp.qp_type) {
+	case IBV_QPT_XRC_SEND:
+		return false;
+	case IBV_QPT_XRC_RECV:
+		return s->rx.srqn != NO_SRQ;
+	default:
+		return s->rx.srqn == NO_SRQ;
+	}
+}
+
 /* May the QP take requests? If not, NAK. */
 static bool accepting(struct stream *s)
 {
@@ -156,7 +169,7 @@ static bool accepting(struct stream *s)
 		return false;
 	}
 	lock_get(&qp->lock);
-	may = qp_heard_locked(qp);
+	may = same_service(s) && qp_heard_locked(qp);
 	state = qp->qp.state;
 	s->rx.rights = qp->attr.qp_access_flags;
 	lock_put(&qp->lock);
@@ -192,7 +205,7 @@ static bool allowed(struct stream *s, unsigned access, uint32_t key, uint64_t ad
 	int ret;
 
 	lock_assert_held(&s->lock);
-	ret = mr_get_remote(qp, key, addr, len, access, &ref, &ptr);
+	ret = mr_get_remote(s->rx.pd, qp, key, addr, len, access, &ref, &ptr);
 	if (!ret) {
 		mr_put(ref);
 		return true;
@@ -228,6 +241,29 @@ static void receiver_not_ready(struct stream *s, int where)
 	}
 	s->rx.rnr_sent = true;
 	resp_nak(s, NAK_RNR);
+}
+
+/* Annex A14 of InfiniBand: an invalid XRC header, or one of another domain. */
+static void no_such_srq(struct stream *s)
+{
+	char why[100];
+
+	snprintf(why, sizeof(why), "%s by QP %06x: the domain has no SRQ %06x",
+		 rdmap_op_str(s->rx.h.op), s->qp->attr.dest_qp_num, s->rx.srqn);
+	resp_fail(s, NAK_INV_REQ, IBV_WC_SUCCESS, IBV_EVENT_QP_ACCESS_ERR, why);
+}
+
+/* A receive is there, in qp->cur; if not, the peer is told why. */
+static bool took(struct stream *s, int where)
+{
+	int ret = recv_take(s->qp, s->rx.srqn);
+
+	lock_assert_held(&s->lock);
+	if (ret == -EINVAL)
+		no_such_srq(s);
+	else if (ret)
+		receiver_not_ready(s, where);
+	return !ret;
 }
 
 /* RFC 5041 section 5.1.2, message sequence numbers and offsets. Nobody counts
@@ -274,10 +310,8 @@ static int begin_send(struct stream *s)
 	lock_assert_held(&s->lock);
 	if (!in_sequence(s, rx->msn0, rx->msg_off))
 		return -EPROTO;
-	if (!qp->cur_valid && recv_take(qp)) {
-		receiver_not_ready(s, WAIT_BEGIN);
+	if (!qp->cur_valid && !took(s, WAIT_BEGIN))
 		return 0;
-	}
 	rx->impatient = false;
 	rx->wait_until = 0;
 	if (rx->h.payload > qp->cur->length - rx->msg_off) {
@@ -356,6 +390,7 @@ static int begin_read(struct stream *s)
 	r->stag = h->read.sink_stag;
 	r->to = h->read.sink_to;
 	r->key = h->read.src_stag;
+	r->pd = s->rx.pd;
 	r->addr = h->read.src_to;
 	r->len = h->read.size;
 	s->rx.resp_tail++;
@@ -406,7 +441,8 @@ static int begin_atomic(struct stream *s)
 	r = response_new(s);
 	if (!r)
 		return 0;
-	if (mr_get_remote(s->qp, h->atomic.stag, h->atomic.to, 8, access, &ref, &ptr)) {
+	if (mr_get_remote(s->rx.pd, s->qp, h->atomic.stag, h->atomic.to, 8, access, &ref,
+			  &ptr)) {
 		resp_fail(s, NAK_REM_ACCESS, IBV_WC_SUCCESS, IBV_EVENT_QP_ACCESS_ERR,
 			  "the memory of an atomic was deregistered");
 		return 0;
@@ -427,6 +463,11 @@ int resp_begin(struct stream *s)
 	if (rx->drop || rx->skip || !accepting(s))
 		return 0;
 	rx->term = 0;
+	rx->pd = recv_pd(s->qp, rx->srqn);
+	if (!rx->pd) {
+		no_such_srq(s);
+		return 0;
+	}
 	if (!s->p.extended && (rx->h.op == RDMAP_ATOMIC_REQ || rx->h.op == RDMAP_IMM ||
 			       rx->h.op == RDMAP_IMM_SE)) {
 		rx->term = TERM_RDMAP_OPCODE;
@@ -515,10 +556,8 @@ static void end_write(struct stream *s)
 	struct ibv_wc wc = { .status = IBV_WC_SUCCESS, .opcode = IBV_WC_RECV_RDMA_WITH_IMM };
 	bool se = rx->imm_se;
 
-	if (rx->h.last && rx->imm_have && recv_take(s->qp)) {
-		receiver_not_ready(s, WAIT_END);
+	if (rx->h.last && rx->imm_have && !took(s, WAIT_END))
 		return;
-	}
 	rx->write_len += rx->h.payload;
 	if (!rx->h.last)
 		return;

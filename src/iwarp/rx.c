@@ -57,13 +57,13 @@ static int rx_map(struct stream *s, uint32_t n, struct iovec *iov, struct mr_slo
 
 	switch (rx->place) {
 	case PLACE_WRITE:
-		ret = mr_get_remote(qp, rx->h.stag, rx->h.to + rx->off, n,
+		ret = mr_get_remote(rx->pd, qp, rx->h.stag, rx->h.to + rx->off, n,
 				    IBV_ACCESS_REMOTE_WRITE, &refs[0], &iov[0].iov_base);
 		iov[0].iov_len = n;
 		return ret ? ret : 1;
 	case PLACE_RECV:
 		/* The memory of an SRQ's receives is its PD's, not the QP's. */
-		return sge_map(qp->srq ? qp->srq->pd : qp->pd, qp->cur->sge,
+		return sge_map(qp->srq ? qp->srq->pd : rx->pd, qp->cur->sge,
 			       qp->cur->num_sge, rx->msg_off + rx->off, n,
 			       IBV_ACCESS_LOCAL_WRITE, iov, refs, DEV_MAX_SGE);
 	case PLACE_READ:
@@ -170,6 +170,9 @@ static int rx_ctl(struct stream *s, const struct rdmap_hdr *h)
 		return 0;
 	case CTL_RECV_POSTED:
 		req_recv_posted(s);
+		return 0;
+	case CTL_SRQ:
+		s->rx.srqn = h->ctl.number;
 		return 0;
 	case CTL_USER:
 		stream_up(s, h);

@@ -41,7 +41,7 @@ static int part_map(struct stream *s, struct tx_part *p, struct iovec *iov,
 		refs[0] = NULL;
 		return 1;
 	case PART_RESP:
-		ret = mr_get_remote(s->qp, p->key, p->addr + p->payload_pos, left,
+		ret = mr_get_remote(p->pd, s->qp, p->key, p->addr + p->payload_pos, left,
 				    IBV_ACCESS_REMOTE_READ, &refs[0], &iov[0].iov_base);
 		iov[0].iov_len = left;
 		return ret ? ret : 1;

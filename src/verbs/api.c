@@ -293,13 +293,23 @@ EXPORT struct ibv_qp_ex *ibv_qp_to_qp_ex(struct ibv_qp *qp)
 	return qp && to_qp(qp)->is_ex ? &to_qp(qp)->ex : NULL;
 }
 
+/* What a handle of ibv_open_qp() stands for. */
+static struct dev_qp *real(struct ibv_qp *qp)
+{
+	return to_qp(qp)->real ? to_qp(qp)->real : to_qp(qp);
+}
+
 EXPORT int ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
 {
 	int ret = guard(qp);
 
 	if (!ret)
 		ret = guard(attr);
-	return ret ? -ret : -qp_modify(to_qp(qp), attr, mask);
+	if (!ret)
+		ret = qp_modify(real(qp), attr, mask);
+	if (!ret && to_qp(qp)->real && (mask & IBV_QP_STATE))
+		qp->state = attr->qp_state;
+	return -ret;
 }
 
 EXPORT int ibv_query_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask,
@@ -308,9 +318,14 @@ EXPORT int ibv_query_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask,
 	int ret = guard(qp);
 
 	(void)mask; /* a hint: more than asked for may be filled in */
-	if (!ret)
-		qp_query(to_qp(qp), attr, init);
-	return -ret;
+	if (ret)
+		return -ret;
+	qp_query(real(qp), attr, init);
+	if (to_qp(qp)->real) {
+		init->qp_context = qp->qp_context;
+		qp->state = attr->qp_state;
+	}
+	return 0;
 }
 
 EXPORT int ibv_destroy_qp(struct ibv_qp *qp)
