@@ -411,7 +411,7 @@ static void creation(void)
 	} while (0)
 	REQUIRE(rig_up(&r, (struct rig_opt){ 0 }));
 	REFUSED(EOPNOTSUPP, .qp_type = IBV_QPT_UD);
-	REFUSED(EOPNOTSUPP, .qp_type = IBV_QPT_XRC_SEND);
+	REFUSED(EINVAL, .qp_type = IBV_QPT_XRC_RECV); /* it has a domain, no PD */
 	REFUSED(EINVAL, .qp_type = (enum ibv_qp_type)77);
 	REFUSED(EINVAL, .qp_type = IBV_QPT_RC, .cap.max_send_wr = DEV_MAX_QP_WR + 1);
 	REFUSED(EINVAL, .qp_type = IBV_QPT_RC, .cap.max_recv_wr = DEV_MAX_QP_WR + 1);
