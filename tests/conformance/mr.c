@@ -60,8 +60,9 @@ static void open_pd(void)
 	MUST(ctx = ibv_open_device(list[0]));
 	ibv_free_device_list(list);
 	MUST(pd = ibv_alloc_pd(ctx));
-	mem = mmap(NULL, PAGES * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
-		   -1, 0);
+	/* Where nobody else maps anything: a hole must stay one. */
+	mem = mmap((void *)0x50000000, PAGES * PAGE, PROT_READ | PROT_WRITE,
+		   MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
 	CHECK(mem != MAP_FAILED);
 }
 
