@@ -62,7 +62,7 @@ static void type1_is_unbound_by_no_bytes(void)
 	mw = window(IBV_MW_TYPE_1);
 	bound1(mw, range(0, 4096, REMOTE));
 	write_ok(0, 64, mw->rkey);
-	bound1(mw, none);
+	bound1(mw, conf_user_device() ? none : range(0, 0, REMOTE)); /* rxe's crashes */
 	conf_buf_free(&p); /* nothing holds the region any more */
 	p = conf_buf(c.p->pd, LEN, LOCAL);
 	write_refused(0, 64, mw->rkey);
@@ -353,6 +353,8 @@ static void qp_goes_first(void)
 	struct ibv_mw *mw;
 
 	start(LOCAL);
+	if (!conf_user_device())
+		SKIP("crashes with rxe of Linux 6.1");
 	mw = window(IBV_MW_TYPE_2);
 	bound2(mw, range(0, 64, REMOTE));
 	rdma_destroy_qp(c.p);

@@ -171,6 +171,7 @@ static void bind_then_send(void)
 		wr[1] = conf_wr(2, IBV_WR_SEND_WITH_IMM, NULL, 0);
 		wr[1].imm_data = htonl(rkey);
 		OK(conf_post(c.p->qp, wr));
+		mw->rkey = rkey; /* the application keeps the book */
 		conf_wc_get(c.a->recv_cq, 10, IBV_WC_SUCCESS, &wc);
 		EQ(ntohl(wc.imm_data), rkey);
 		conf_pattern(a.p, 64, i);
@@ -196,29 +197,23 @@ static void bind_then_send(void)
 static void binds_behind_a_late_receive(void)
 {
 	enum { N = 12 };
-	struct ibv_send_wr wr[N];
+	struct ibv_send_wr wr;
 	struct ibv_sge sge;
 	struct ibv_mw *mw;
 	struct ibv_wc wc;
-	uint32_t rkey;
 
 	start(LOCAL);
 	mw = window(IBV_MW_TYPE_2);
-	rkey = mw->rkey;
 	sge = conf_sge(&p, 0, 64);
-	for (int i = 0; i < N; i++) {
-		if (i % 3 == 0) {
-			wr[i] = conf_wr(i, IBV_WR_SEND, &sge, 1);
-		} else if (i % 3 == 1) {
-			rkey = ibv_inc_rkey(rkey);
-			wr[i] = bind2(mw, i, rkey, range(0, 64, REMOTE));
-		} else {
-			wr[i] = conf_wr(i, IBV_WR_LOCAL_INV, NULL, 0);
-			wr[i].invalidate_rkey = rkey;
-		}
-		wr[i].next = i < N - 1 ? &wr[i + 1] : NULL;
+	for (int i = 0; i < N; i += 3) {
+		uint32_t rkey = ibv_inc_rkey(mw->rkey);
+
+		wr = conf_wr(i, IBV_WR_SEND, &sge, 1);
+		OK(conf_post(c.p->qp, &wr));
+		OK(post_bind2(mw, i + 1, rkey, range(0, 64, REMOTE)));
+		OK(post_inv(c.p->qp, i + 2, rkey));
+		mw->rkey = rkey;
 	}
-	OK(conf_post(c.p->qp, wr));
 	conf_wc_none(c.p->send_cq, 100);
 	for (int i = 0; i < N / 3; i++) {
 		OK(conf_recv(c.a->qp, 100 + i, &a, 0, 64));
@@ -331,6 +326,8 @@ static void local_invalidate_twice(void)
 
 	start(LOCAL);
 	mw = window(IBV_MW_TYPE_2);
+	if (!conf_user_device())
+		SKIP("rxe of Linux 6.1 takes the kernel down");
 	rkey = bound2(mw, range(0, 64, REMOTE));
 	invalidated(rkey);
 	inv_refused(rkey);

@@ -55,8 +55,10 @@ static struct ibv_send_wr inv_wr(uint64_t wr_id, uint32_t rkey)
 static int post_bind(struct side *s, uint64_t wr_id, uint32_t rkey, size_t len)
 {
 	struct ibv_send_wr wr = bind_wr(wr_id, rkey, len);
+	int ret = conf_post(s->qp, &wr);
 
-	return conf_post(s->qp, &wr);
+	mw->rkey = rkey; /* the application keeps the book */
+	return ret;
 }
 
 static int post_inv(struct side *s, uint64_t wr_id, uint32_t rkey)
@@ -83,9 +85,9 @@ static void builders(void)
 					  IBV_QP_EX_WITH_SEND |
 					  IBV_QP_EX_WITH_SEND_WITH_INV };
 	struct ibv_mw_bind_info info;
-	uint32_t rkey, key2;
 	struct side x, y;
 	struct ibv_wc wc;
+	uint32_t rkey;
 
 	start();
 	x = side_with(1, o);
@@ -93,31 +95,34 @@ static void builders(void)
 	join(&x, &y);
 	info = range(LEN);
 	rkey = ibv_inc_rkey(mw->rkey);
-	key2 = ibv_inc_rkey(rkey);
 	ibv_wr_start(x.qpx);
 	x.qpx->wr_flags = IBV_SEND_SIGNALED;
 	x.qpx->wr_id = 1;
 	ibv_wr_bind_mw(x.qpx, mw, rkey, &info);
 	x.qpx->wr_id = 2;
 	ibv_wr_local_inv(x.qpx, rkey);
-	x.qpx->wr_id = 3;
-	ibv_wr_bind_mw(x.qpx, mw, key2, &info);
 	OK(ibv_wr_complete(x.qpx));
 	conf_wc_get(x.cq, 1, IBV_WC_SUCCESS, &wc);
 	EQ(wc.opcode, IBV_WC_BIND_MW);
 	conf_wc_get(x.cq, 2, IBV_WC_SUCCESS, &wc);
 	EQ(wc.opcode, IBV_WC_LOCAL_INV);
+	mw->rkey = rkey;
+	rkey = ibv_inc_rkey(rkey);
+	ibv_wr_start(x.qpx);
+	x.qpx->wr_id = 3;
+	ibv_wr_bind_mw(x.qpx, mw, rkey, &info);
+	OK(ibv_wr_complete(x.qpx));
 	conf_wc_ok(x.cq, 3);
 	OK(conf_recv(x.qp, 4, NULL, 0, 0));
 	ibv_wr_start(y.qpx);
 	y.qpx->wr_flags = IBV_SEND_SIGNALED;
 	y.qpx->wr_id = 5;
-	ibv_wr_send_inv(y.qpx, key2);
+	ibv_wr_send_inv(y.qpx, rkey);
 	OK(ibv_wr_complete(y.qpx));
 	conf_wc_ok(y.cq, 5);
 	conf_wc_get(x.cq, 4, IBV_WC_SUCCESS, &wc);
 	if (conf_user_device())
-		CHECK(wc.wc_flags & IBV_WC_WITH_INV && wc.invalidated_rkey == key2);
+		CHECK(wc.wc_flags & IBV_WC_WITH_INV && wc.invalidated_rkey == rkey);
 	side_free(&x);
 	side_free(&y);
 	stop();
@@ -151,20 +156,17 @@ static void builder_refuses(void)
 /* Binding is nothing that a peer has to know of. */
 static void without_a_peer(void)
 {
-	uint32_t rkey;
 	struct side s;
 
 	start();
 	s = alone();
-	rkey = mw->rkey;
 	for (int i = 0; i < 100; i++) {
-		rkey = ibv_inc_rkey(rkey);
-		OK(post_bind(&s, 1, rkey, LEN));
-		OK(post_inv(&s, 2, rkey));
+		OK(post_bind(&s, 1, ibv_inc_rkey(mw->rkey), LEN));
+		OK(post_inv(&s, 2, mw->rkey));
 		conf_wc_ok(s.cq, 1);
 		conf_wc_ok(s.cq, 2);
 	}
-	OK(post_inv(&s, 3, rkey));
+	OK(post_inv(&s, 3, r.mr->rkey));
 	conf_wc_is(s.cq, 3, IBV_WC_MW_BIND_ERR);
 	conf_qp_wait(s.qp, IBV_QPS_ERR);
 	side_free(&s);
@@ -240,6 +242,7 @@ static void between_requests(void)
 			wr[k].next = &wr[k + 1];
 		}
 		OK(conf_post(x.qp, wr));
+		mw->rkey = rkey;
 		if (i % 5 < 3)
 			conf_wc_ok(x.cq, i % 5 + 1);
 		conf_wc_ok(x.cq, 4);

@@ -85,7 +85,7 @@ static WINDOW_UNUSED int post_bind1(struct ibv_mw *mw, uint64_t wr_id, struct ib
 }
 
 static WINDOW_UNUSED struct ibv_send_wr bind2(struct ibv_mw *mw, uint64_t wr_id, uint32_t rkey,
-				struct ibv_mw_bind_info info)
+					      struct ibv_mw_bind_info info)
 {
 	struct ibv_send_wr wr = conf_wr(wr_id, IBV_WR_BIND_MW, NULL, 0);
 
@@ -96,7 +96,7 @@ static WINDOW_UNUSED struct ibv_send_wr bind2(struct ibv_mw *mw, uint64_t wr_id,
 }
 
 static WINDOW_UNUSED int post_bind2(struct ibv_mw *mw, uint64_t wr_id, uint32_t rkey,
-		      struct ibv_mw_bind_info info)
+				    struct ibv_mw_bind_info info)
 {
 	struct ibv_send_wr wr = bind2(mw, wr_id, rkey, info);
 
@@ -142,7 +142,7 @@ static WINDOW_UNUSED void invalidated(uint32_t rkey)
 }
 
 static WINDOW_UNUSED void access_by(struct rdma_cm_id *id, int op, uint64_t raddr, size_t len,
-		      uint32_t rkey, int status)
+				    uint32_t rkey, int status)
 {
 	struct ibv_sge sge = conf_sge(&a, 0, len);
 	struct ibv_send_wr wr = conf_rdma(903, op, &sge, 1, (void *)(uintptr_t)raddr, rkey);
