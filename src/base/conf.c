@@ -70,6 +70,10 @@ static const struct row table[] = {
 	{ "ANYRDMA_CRC", "off",
 	  "on: protect every frame with CRC32C; off: leave it to TCP's checksum",
 	  SWITCH(crc, "off", "on") },
+	{ "ANYRDMA_GUARD", "on",
+	  "on: survive registered memory that was unmapped, by a handler for SIGSEGV and "
+	  "SIGBUS where there is none; off: leave the signals alone",
+	  SWITCH(guard_off, "on", "off") },
 	{ "ANYRDMA_LOG", "error",
 	  "error, warn, info or debug, and after a colon the file to append to",
 	  .parse = NULL },

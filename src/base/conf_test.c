@@ -44,6 +44,11 @@ static bool is_default(void)
 }
 
 static bool is_identity(void) { return conf_get()->ports_identity; }
+static bool is_unguarded(void)
+{
+	return conf_get()->guard_off;
+}
+
 static bool is_keep(void) { return conf_get()->nofile_keep; }
 static bool is_strict(void) { return conf_get()->strict_timeout; }
 static bool is_crc(void) { return conf_get()->crc; }
@@ -75,6 +80,7 @@ static void values(void)
 		bool (*check)(void);
 	} row[] = {
 		{ "ANYRDMA_PORTS", "identity", is_identity },
+		{ "ANYRDMA_GUARD", "off", is_unguarded },
 		{ "ANYRDMA_NOFILE", "keep", is_keep },
 		{ "ANYRDMA_STRICT_TIMEOUT", "1", is_strict },
 		{ "ANYRDMA_CRC", "on", is_crc },

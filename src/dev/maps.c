@@ -65,7 +65,7 @@ static uintptr_t hex(const char **p)
 
 static int not_mapped(const struct walk *w)
 {
-	return log_refuse(EFAULT, "registering memory: nothing is mapped at %p",
+	return log_refuse(EFAULT, "nothing is mapped at %p",
 			  (void *)w->at);
 }
 
@@ -78,7 +78,7 @@ static void on_mapping(struct walk *w, uintptr_t lo, uintptr_t hi, bool readable
 		return;
 	}
 	if (!readable || (w->writable && !writable)) {
-		w->ret = log_refuse(EFAULT, "registering memory: %p is not %s",
+		w->ret = log_refuse(EFAULT, "memory at %p is not %s",
 				    (void *)w->at, !readable ? "readable" : "writable");
 		return;
 	}
@@ -158,8 +158,7 @@ static int walk_mincore(uintptr_t at, uintptr_t end)
 
 		if (mincore((void *)at, len, vec) && errno == ENOMEM)
 			return log_refuse(EFAULT,
-					  "registering memory: not all of "
-					  "[%p, %p) is mapped",
+					  "not all of [%p, %p) is mapped",
 					  (void *)at, (void *)(at + len));
 		at += len;
 	}

@@ -20,6 +20,7 @@
  *
  * The wait is bounded: users hold a key around a copy or one non-blocking system
  * call (dev.h). It sleeps on the counter's futex. */
+#include "base/guard.h"
 #include "base/log.h"
 #include "dev/mr_slot.h"
 #include "dev/verbs.h"
@@ -317,6 +318,7 @@ static struct dev_mr *mr_new(struct dev_pd *pd, enum slot_kind kind)
 
 	if (!mr)
 		return NULL;
+	guard_install();
 	mr->slot = slot_alloc(kind);
 	if (!mr->slot) {
 		free(mr);

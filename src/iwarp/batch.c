@@ -5,6 +5,8 @@
 #include "iwarp/batch.h"
 
 #include "base/be.h"
+#include "base/guard.h"
+#include "dev/verbs.h"
 #include "iwarp/crc32c.h"
 
 #include <arpa/inet.h>
@@ -31,31 +33,56 @@ static void batch_take(struct batch *b, uint32_t n)
 	b->bytes += n;
 }
 
-/* Pad and CRC; `from` is the first iovec of this FPDU, `skip` the bytes of it
- * that belong to the FPDU before. */
-static void batch_trailer(struct batch *b, const struct stream *s, uint32_t n,
-			  unsigned from, size_t skip)
+struct summed {
+	const uint8_t *p;
+	size_t len;
+	uint32_t crc;
+};
+
+static void sum(void *arg)
 {
-	uint8_t *p = b->buf + b->used;
+	struct summed *m = arg;
 
-	memset(p, 0, n);
-	if (s->p.crc) {
-		uint32_t crc = CRC32C_INIT;
-
-		for (unsigned i = from; i < b->niov; i++, skip = 0)
-			crc = crc32c(crc, (uint8_t *)b->iov[i].iov_base + skip,
-				     b->iov[i].iov_len - skip);
-		crc = crc32c(crc, p, n - 4);
-		crc32c_put(p + n - 4, crc);
-	}
-	batch_take(b, n);
+	m->crc = crc32c(m->crc, m->p, m->len);
 }
 
-/* Maps a payload too large to copy into iovecs; -errno of mr_get(). */
-static int batch_map(struct batch *b, struct dev_qp *qp, struct frame *f)
+/* Pad and CRC; `from` is the first iovec of this FPDU, `skip` the bytes of it
+ * that belong to the FPDU before. -EFAULT: the payload was unmapped. */
+static int batch_trailer(struct batch *b, const struct stream *s, uint32_t n,
+			 unsigned from, size_t skip)
+{
+	uint8_t *p = b->buf + b->used;
+	struct summed m = { .crc = CRC32C_INIT };
+
+	memset(p, 0, n);
+	for (unsigned i = from; s->p.crc && i < b->niov; i++, skip = 0) {
+		m.p = (uint8_t *)b->iov[i].iov_base + skip;
+		m.len = b->iov[i].iov_len - skip;
+		if (!guard_call(m.p, m.len, sum, &m))
+			return -EFAULT;
+	}
+	if (s->p.crc)
+		crc32c_put(p + n - 4, crc32c(m.crc, p, n - 4));
+	batch_take(b, n);
+	return 0;
+}
+
+/* After an EFAULT, whose memory is it? */
+static int look(const struct stream *s, const struct iovec *iov, int n)
+{
+	int ret = 0;
+
+	for (int i = 0; s->tx.suspect && !ret && i < n; i++)
+		ret = maps_check((uintptr_t)iov[i].iov_base, iov[i].iov_len, false);
+	return ret;
+}
+
+/* Maps a payload too large to copy into iovecs; -errno of mr_get(), or -EFAULT. */
+static int batch_map(struct batch *b, const struct stream *s, struct frame *f)
 {
 	unsigned room = BATCH_IOV - b->niov - 1;
-	int n;
+	struct dev_qp *qp = s->qp;
+	int n, first = (int)b->niov;
 
 	if (f->kind == PART_RESP) {
 		void *ptr;
@@ -77,7 +104,7 @@ static int batch_map(struct batch *b, struct dev_qp *qp, struct frame *f)
 	b->niov += (unsigned)n;
 	b->nrefs += (unsigned)n;
 	b->bytes += f->payload;
-	return 0;
+	return look(s, b->iov + first, n);
 }
 
 /* Copies a small payload behind its header. */
@@ -87,7 +114,7 @@ static int batch_copy(struct batch *b, struct dev_qp *qp, struct frame *f)
 	struct wqe *w = f->kind == PART_WQE ? sq_at(&qp->sq, f->idx) : NULL;
 	struct mr_slot *refs[DEV_MAX_SGE];
 	struct iovec iov[DEV_MAX_SGE];
-	int n = 1;
+	int n = 1, ret;
 
 	if (w && w->is_inline) {
 		memcpy(to, wqe_inline(w) + f->off, f->payload);
@@ -98,22 +125,18 @@ static int batch_copy(struct batch *b, struct dev_qp *qp, struct frame *f)
 		n = sge_map(qp->pd, w->sge, w->num_sge, f->off, f->payload, MR_LOCAL_READ,
 			    iov, refs, DEV_MAX_SGE);
 	} else {
-		int ret = mr_get_remote(f->pd, qp, f->key, f->addr, f->payload,
-					IBV_ACCESS_REMOTE_READ, &refs[0],
-					&iov[0].iov_base);
-
+		ret = mr_get_remote(f->pd, qp, f->key, f->addr, f->payload,
+				    IBV_ACCESS_REMOTE_READ, &refs[0], &iov[0].iov_base);
 		iov[0].iov_len = f->payload;
 		n = ret ? ret : 1;
 	}
 	if (n < 0)
 		return n;
-	for (int i = 0; i < n; i++) {
-		memcpy(to, iov[i].iov_base, iov[i].iov_len);
-		to += iov[i].iov_len;
-	}
+	ret = take_iov(to, iov, n);
 	sge_unmap(refs, n);
-	batch_take(b, f->payload);
-	return 0;
+	if (!ret)
+		batch_take(b, f->payload);
+	return ret;
 }
 
 static bool batch_full(const struct batch *b)
@@ -122,12 +145,12 @@ static bool batch_full(const struct batch *b)
 	       b->used + FRAME_BUF > BATCH_BUF || b->bytes >= IW_TURN;
 }
 
-/* Adds one FPDU; c is the state after it. -errno of mr_get() leaves the batch as
- * it was. */
+/* Adds one FPDU; c is the state after it. -errno of mr_get(), or -EFAULT: leaves
+ * the batch as it was. */
 static int batch_add(struct batch *b, struct stream *s, const struct rdmap_hdr *h,
 		     struct frame *f, const struct cursor *c)
 {
-	const unsigned niov = b->niov, used = b->used;
+	const unsigned niov = b->niov, nrefs = b->nrefs, used = b->used;
 	struct iovec saved = niov ? b->iov[niov - 1] : (struct iovec){ 0 };
 	size_t bytes = b->bytes, skip = 0;
 	unsigned from = niov;
@@ -147,8 +170,14 @@ static int batch_add(struct batch *b, struct stream *s, const struct rdmap_hdr *
 	copy = h->payload <= IW_COPY_MAX ||
 	       (f->kind == PART_WQE && sq_at(&s->qp->sq, f->idx)->is_inline);
 	if (h->payload)
-		ret = copy ? batch_copy(b, s->qp, f) : batch_map(b, s->qp, f);
+		ret = copy ? batch_copy(b, s->qp, f) : batch_map(b, s, f);
+	f->trailer = b->used;
+	f->trailer_len = trailer;
+	if (!ret)
+		ret = batch_trailer(b, s, trailer, from, skip);
 	if (ret) {
+		sge_unmap(b->refs + nrefs, (int)(b->nrefs - nrefs));
+		b->nrefs = nrefs;
 		b->niov = niov;
 		if (niov)
 			b->iov[niov - 1] = saved;
@@ -156,9 +185,6 @@ static int batch_add(struct batch *b, struct stream *s, const struct rdmap_hdr *
 		b->bytes = bytes;
 		return ret;
 	}
-	f->trailer = b->used;
-	f->trailer_len = trailer;
-	batch_trailer(b, s, trailer, from, skip);
 	if (copy) {
 		f->head_len += f->payload + trailer;
 		f->trailer_len = f->payload = 0;
@@ -295,8 +321,7 @@ static int atomic_word(const struct stream *s, const struct wqe *w, uint64_t *wo
 	struct mr_slot *refs[8];
 	struct iovec iov[8];
 	uint8_t raw[8];
-	size_t at = 0;
-	int n;
+	int n, ret;
 
 	if (w->is_inline) {
 		*word = be64_get((const uint8_t *)&w->swap);
@@ -305,11 +330,11 @@ static int atomic_word(const struct stream *s, const struct wqe *w, uint64_t *wo
 	n = sge_map(s->qp->pd, w->sge, w->num_sge, 0, 8, MR_LOCAL_READ, iov, refs, 8);
 	if (n < 0)
 		return n;
-	for (int i = 0; i < n; at += iov[i++].iov_len)
-		memcpy(raw + at, iov[i].iov_base, iov[i].iov_len);
+	ret = take_iov(raw, iov, n);
 	sge_unmap(refs, n);
-	*word = be64_get(raw);
-	return 0;
+	if (!ret)
+		*word = be64_get(raw);
+	return ret;
 }
 
 static int read_header(const struct stream *s, struct rdmap_hdr *h, const struct wqe *w,
@@ -601,10 +626,9 @@ void batch_build(struct stream *s, struct batch *b)
 		w = next_wqe(s, &c);
 		if (resp && (c.resp_turn || !w)) {
 			c.resp_turn = false;
-			if (add_response(b, s, &c)) {
-				b->fail = -1;
+			b->fail = add_response(b, s, &c);
+			if (b->fail)
 				break;
-			}
 			continue;
 		}
 		if (!w)

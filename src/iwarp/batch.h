@@ -47,7 +47,7 @@ struct batch {
 	uint8_t buf[BATCH_BUF];
 	size_t bytes;
 	unsigned niov, nrefs, nframes, used;
-	int fail; /* ibv_wc_status of the WQE at the cursor, 0 none, -1: of a response */
+	int fail; /* ibv_wc_status of the WQE at the cursor, 0 none, -errno of a response */
 };
 
 /* Fills an empty batch with what may be sent now. Called with the stream's lock

@@ -117,6 +117,8 @@ struct iw_tx {
 	bool silent;		/* plain: the peer has to speak first */
 	bool resync;		/* RESYNC goes out before the next request */
 	uint32_t srqn;		/* XRC: the SRQ that the peer was told last, or NO_SRQ */
+	bool suspect;		/* the kernel met memory that is not there: look before
+				 * the next batch */
 	uint8_t rnr_seen;	/* RNR NAKs since the last progress */
 
 	uint64_t moved;		/* bytes that the medium has taken, ever */
@@ -361,8 +363,9 @@ void resp_fail(struct stream *s, enum nak_code code, enum ibv_wc_status st, int 
 	       const char *why) REQUIRES(s->lock);
 /* The QP goes away: answers still owed will never come. */
 void resp_lost(struct stream *s) REQUIRES(s->lock);
-/* The memory of the oldest response is gone: it and what follows are refused. */
-void resp_unreadable(struct stream *s) REQUIRES(s->lock);
+/* The memory of the oldest response is gone: it and what follows are refused. err:
+ * -EFAULT, it was unmapped; else what mr_get_remote() says. */
+void resp_unreadable(struct stream *s, int err) REQUIRES(s->lock);
 void resp_resync(struct stream *s, const struct rdmap_hdr *h) REQUIRES(s->lock);
 /* Plain: what came is no valid FPDU, or not the one that had to come. */
 void resp_bad_frame(struct stream *s, int err) REQUIRES(s->lock);
@@ -404,7 +407,11 @@ void sge_unmap(struct mr_slot **refs, int n);
  * nothing. 0 or -errno of mr_get(). */
 int sge_check(struct dev_pd *pd, const struct ibv_sge *sge, unsigned n, unsigned access);
 /* Copies into memory that a peer's CPU or an application may be watching: the
- * last aligned word is stored last, in one piece (DESIGN, write order). */
-void place_bytes(void *dst, const void *src, size_t len);
+ * last aligned word is stored last, in one piece (DESIGN, write order). 0, or
+ * -EFAULT: the application has unmapped it. */
+int place_bytes(void *dst, const void *src, size_t len);
+/* The same to all of a list; and from one, without the order. */
+int place_iov(const struct iovec *iov, int n, const void *src);
+int take_iov(void *dst, const struct iovec *iov, int n);
 
 #endif

@@ -318,6 +318,37 @@ static bool unanswered_before(struct stream *s, uint32_t idx)
 	return req_oldest_read(s, &read) && (int32_t)(read - idx) < 0;
 }
 
+/* The oldest read that waits for its answer, if it has this number: taken, and
+ * found out later not to be answerable. */
+static bool taken_read(struct stream *s, uint32_t number, uint32_t *idx)
+{
+	struct dev_sq *sq = &s->qp->sq;
+	uint32_t nr = s->tx.acked_nr;
+
+	if (!req_oldest_read(s, idx) || (int32_t)(*idx - s->tx.acked) >= 0)
+		return false;
+	for (uint32_t i = *idx; i != s->tx.acked; i++)
+		nr -= !wqe_is_local(sq_at(sq, i));
+	return req_number(s, nr) == number;
+}
+
+/* What is refused; false: nothing that was sent. */
+static bool refused_index(struct stream *s, const struct rdmap_hdr *h, uint32_t *idx)
+{
+	enum nak_code code = (enum nak_code)h->ctl.code;
+
+	/* Not ready: nothing was accepted, the peer knows no number yet. */
+	*idx = code == NAK_NOT_READY ? s->tx.acked : idx_of(s, h->ctl.number);
+	/* The request may be half sent: index next is fine then. */
+	if ((int32_t)(*idx - s->qp->sq.next) > 0)
+		return false;
+	if (code == NAK_NO_QP)
+		return true;
+	if ((int32_t)(*idx - s->tx.acked) < 0)
+		return code != NAK_RNR && taken_read(s, h->ctl.number, idx);
+	return !unanswered_before(s, *idx);
+}
+
 void req_nak(struct stream *s, const struct rdmap_hdr *h)
 {
 	struct dev_qp *qp = s->qp;
@@ -329,12 +360,7 @@ void req_nak(struct stream *s, const struct rdmap_hdr *h)
 	lock_get(&qp->lock);
 	count = answers_count(s);
 	if (count) {
-		/* Not ready: nothing was accepted, the peer knows no number yet. */
-		idx = h->ctl.code == NAK_NOT_READY ? s->tx.acked : idx_of(s, h->ctl.number);
-		/* The request may be half sent: index next is fine then. */
-		bad = (int32_t)(idx - qp->sq.next) > 0 ||
-		      (h->ctl.code != NAK_NO_QP &&
-		       ((int32_t)(idx - s->tx.acked) < 0 || unanswered_before(s, idx)));
+		bad = !refused_index(s, h, &idx);
 		if (!bad && (int32_t)(idx - s->tx.acked) > 0)
 			acked_before(s, idx);
 	}
@@ -500,10 +526,9 @@ int req_atomic_resp(struct stream *s, const struct rdmap_hdr *h)
 	struct mr_slot *refs[DEV_MAX_SGE];
 	struct iovec iov[DEV_MAX_SGE];
 	uint64_t value = h->atomic_resp.value;
-	const uint8_t *from = (const uint8_t *)&value;
 	uint32_t idx = 0;
 	struct wqe *w = answered(s, &idx);
-	int n;
+	int n, ret;
 
 	if (!w)
 		return 0;
@@ -520,12 +545,13 @@ int req_atomic_resp(struct stream *s, const struct rdmap_hdr *h)
 			 "no local access to the memory for an atomic's result");
 		return 0;
 	}
-	for (int i = 0; i < n; i++) {
-		place_bytes(iov[i].iov_base, from, iov[i].iov_len);
-		from += iov[i].iov_len;
-	}
+	ret = place_iov(iov, n, &value);
 	sge_unmap(refs, n);
-	read_finished(s, w, idx);
+	if (ret)
+		req_fail(s, idx, IBV_WC_LOC_PROT_ERR,
+			 "the memory for an atomic's result was unmapped");
+	else
+		read_finished(s, w, idx);
 	return 0;
 }
 

@@ -10,6 +10,7 @@
 #include "iwarp/iwarp.h"
 
 #include "base/be.h"
+#include "base/guard.h"
 #include "base/log.h"
 #include "iwarp/term.h"
 
@@ -113,13 +114,17 @@ void resp_lost(struct stream *s)
 	s->rx.nak_number = number;
 }
 
-void resp_unreadable(struct stream *s)
+void resp_unreadable(struct stream *s, int err)
 {
 	uint32_t number = responses_drop(&s->rx);
 
 	s->rx.term = TERM_RDMAP_STREAM;
-	resp_fail(s, NAK_REM_ACCESS, IBV_WC_SUCCESS, IBV_EVENT_QP_ACCESS_ERR,
-		  "memory of a read was deregistered before it was answered");
+	if (err == -EFAULT)
+		resp_fail(s, NAK_REM_OP, IBV_WC_SUCCESS, IBV_EVENT_QP_FATAL,
+			  "memory of a read was unmapped");
+	else
+		resp_fail(s, NAK_REM_ACCESS, IBV_WC_SUCCESS, IBV_EVENT_QP_ACCESS_ERR,
+			  "memory of a read was deregistered before it was answered");
 	s->rx.nak_number = number;
 }
 
@@ -398,6 +403,12 @@ static int begin_read(struct stream *s)
 	return 0;
 }
 
+struct atomic_call {
+	uint64_t *p;
+	const struct rdmap_hdr *h;
+	uint64_t result;
+};
+
 static uint64_t atomic_apply(uint64_t *p, const struct rdmap_hdr *h)
 {
 	uint64_t old = h->atomic.compare;
@@ -415,14 +426,23 @@ static uint64_t atomic_apply(uint64_t *p, const struct rdmap_hdr *h)
 	return old;
 }
 
+static void atomic_run(void *arg)
+{
+	struct atomic_call *c = arg;
+
+	c->result = atomic_apply(c->p, c->h);
+}
+
 static int begin_atomic(struct stream *s)
 {
 	struct rdmap_hdr *h = &s->rx.h;
 	struct response *r;
 	bool write = h->atomic.opcode == RDMAP_ATOMIC_WRITE;
 	unsigned access = write ? IBV_ACCESS_REMOTE_WRITE : IBV_ACCESS_REMOTE_ATOMIC;
+	struct atomic_call call = { .h = h };
 	struct mr_slot *ref;
 	void *ptr;
+	bool done;
 
 	lock_assert_held(&s->lock);
 	if (h->msn != s->rx.msn1 ||
@@ -447,10 +467,17 @@ static int begin_atomic(struct stream *s)
 			  "the memory of an atomic was deregistered");
 		return 0;
 	}
+	call.p = ptr;
+	done = guard_call(ptr, 8, atomic_run, &call);
+	mr_put(ref);
+	if (!done) {
+		resp_fail(s, NAK_REM_OP, IBV_WC_SUCCESS, IBV_EVENT_QP_FATAL,
+			  "the memory of an atomic was unmapped");
+		return 0;
+	}
 	r->atomic = true;
 	r->id = h->atomic.id;
-	r->value = atomic_apply(ptr, h);
-	mr_put(ref);
+	r->value = call.result;
 	s->rx.resp_tail++;
 	s->rx.msn1++;
 	return 0;

@@ -86,7 +86,11 @@ static void rx_unplaceable(struct stream *s, int err)
 		 rdmap_op_str(s->rx.h.op), strerror(-err));
 	switch (s->rx.place) {
 	case PLACE_WRITE:
-		resp_fail(s, NAK_REM_ACCESS, IBV_WC_SUCCESS, IBV_EVENT_QP_ACCESS_ERR, why);
+		if (err == -EFAULT) /* allowed, and not to be done: no fault of the peer's */
+			resp_fail(s, NAK_REM_OP, IBV_WC_SUCCESS, IBV_EVENT_QP_FATAL, why);
+		else
+			resp_fail(s, NAK_REM_ACCESS, IBV_WC_SUCCESS, IBV_EVENT_QP_ACCESS_ERR,
+				  why);
 		break;
 	case PLACE_RECV:
 		resp_fail(s, NAK_REM_OP, IBV_WC_LOC_PROT_ERR, -1, why);
@@ -112,19 +116,15 @@ static void rx_copy(struct stream *s, const uint8_t *p, uint32_t n)
 {
 	struct mr_slot *refs[DEV_MAX_SGE];
 	struct iovec iov[DEV_MAX_SGE];
-	const uint8_t *from = p;
-	int k;
+	int k, ret;
 
 	if (s->p.crc)
 		s->rx.crc = crc32c(s->rx.crc, p, n);
 	k = rx_map(s, n, iov, refs);
-	if (k < 0)
-		rx_unplaceable(s, k);
-	for (int i = 0; i < k; i++) {
-		place_bytes(iov[i].iov_base, from, iov[i].iov_len);
-		from += iov[i].iov_len;
-	}
+	ret = k < 0 ? k : place_iov(iov, k, p);
 	sge_unmap(refs, k);
+	if (ret)
+		rx_unplaceable(s, ret);
 	rx_placed(s, n);
 }
 

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include "iwarp/iwarp.h"
 
+#include "base/guard.h"
+
 #include <errno.h>
 #include <string.h>
 
@@ -92,14 +94,18 @@ static void store_tail(uint8_t *dst, const uint8_t *src, size_t len)
 	}
 }
 
-void place_bytes(void *dst, const void *src, size_t len)
-{
-	uint8_t *d = dst;
-	const uint8_t *s = src;
-	uint8_t *end = d + len, *tail;
+struct placement {
+	uint8_t *dst;
+	const uint8_t *src;
+	size_t len;
+};
 
-	if (!len)
-		return;
+static void place(void *arg)
+{
+	const struct placement *p = arg;
+	const uint8_t *s = p->src;
+	uint8_t *d = p->dst, *end = d + p->len, *tail;
+
 	tail = (uint8_t *)((uintptr_t)(end - 1) & ~(uintptr_t)7);
 	if (tail < d)
 		tail = d;
@@ -108,4 +114,37 @@ void place_bytes(void *dst, const void *src, size_t len)
 		tail = end - 1;
 	memcpy(d, s, (size_t)(tail - d));
 	store_tail(tail, s + (tail - d), (size_t)(end - tail));
+}
+
+int place_bytes(void *dst, const void *src, size_t len)
+{
+	struct placement p = { dst, src, len };
+
+	return !len || guard_call(dst, len, place, &p) ? 0 : -EFAULT;
+}
+
+int place_iov(const struct iovec *iov, int n, const void *src)
+{
+	const uint8_t *from = src;
+
+	for (int i = 0; i < n; i++) {
+		int ret = place_bytes(iov[i].iov_base, from, iov[i].iov_len);
+
+		if (ret)
+			return ret;
+		from += iov[i].iov_len;
+	}
+	return 0;
+}
+
+int take_iov(void *dst, const struct iovec *iov, int n)
+{
+	uint8_t *to = dst;
+
+	for (int i = 0; i < n; i++) {
+		if (!guard_copy_from(to, iov[i].iov_base, iov[i].iov_len))
+			return -EFAULT;
+		to += iov[i].iov_len;
+	}
+	return 0;
 }

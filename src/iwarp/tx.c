@@ -77,7 +77,6 @@ void tx_own_part(struct stream *s)
 	struct tx_part *p = s->tx.part;
 	struct mr_slot *refs[DEV_MAX_SGE];
 	struct iovec iov[DEV_MAX_SGE];
-	uint8_t *to;
 	int n;
 
 	if (!p || p->kind == PART_NONE || p->kind == PART_OWNED)
@@ -90,11 +89,7 @@ void tx_own_part(struct stream *s)
 		return;
 	}
 	n = part_map(s, p, iov, refs);
-	to = p->owned + p->payload_pos;
-	for (int i = 0; i < n; i++) {
-		memcpy(to, iov[i].iov_base, iov[i].iov_len);
-		to += iov[i].iov_len;
-	}
+	take_iov(p->owned + p->payload_pos, iov, n);
 	sge_unmap(refs, n);
 	p->kind = PART_OWNED;
 }
@@ -147,6 +142,29 @@ static ssize_t part_send(struct stream *s)
 	return ret;
 }
 
+/* The application has unmapped what the rest of a cut FPDU is to be made of. It
+ * cannot be completed with anything that the peer would not take for data. */
+static void part_lost(struct stream *s)
+{
+	struct tx_part *p = s->tx.part;
+	struct dev_qp *qp = s->qp;
+	bool oldest;
+
+	lock_assert_held(&s->lock);
+	if (!p || !qp)
+		return;
+	if (p->kind == PART_RESP) {
+		resp_unreadable(s, -EFAULT);
+		return;
+	}
+	lock_get(&qp->lock);
+	oldest = p->idx == qp->sq.done;
+	lock_put(&qp->lock);
+	if (oldest)
+		req_fail(s, p->idx, IBV_WC_LOC_PROT_ERR,
+			 "the memory of a posted send was unmapped");
+}
+
 static ssize_t first_send(struct stream *s)
 {
 	struct iovec iov = { s->tx.first + s->tx.first_pos,
@@ -168,7 +186,7 @@ static void build_failed(struct stream *s, int fail)
 {
 	lock_assert_held(&s->lock);
 	if (fail < 0) {
-		resp_unreadable(s);
+		resp_unreadable(s, fail);
 		return;
 	}
 	s->tx.hold = HOLD_FAIL;
@@ -195,6 +213,13 @@ NO_TSA static ssize_t batch_send(struct stream *s, bool *more)
 		lock_put(&qp->lock);
 	ret = b.nframes ? push(s, b.iov, b.niov) : 0;
 	sge_unmap(b.refs, (int)b.nrefs);
+	if (ret == -EFAULT && !s->tx.suspect) {
+		s->tx.suspect = true; /* once more, to find out whose memory it is */
+		if (failed)
+			req_hold_over(s);
+		return 0;
+	}
+	s->tx.suspect = false;
 	if (ret > 0) {
 		int err;
 
@@ -276,6 +301,8 @@ void tx_tcp(struct stream *s)
 			n = batch_send(s, &more);
 		}
 		if (n < 0) {
+			if (n == -EFAULT)
+				part_lost(s);
 			stream_broken(s, (int)n, "sending failed");
 			return;
 		}

@@ -73,7 +73,8 @@ static WINDOW_UNUSED struct ibv_mw_bind_info range(size_t off, size_t len, int a
 	return i;
 }
 
-static WINDOW_UNUSED int post_bind1(struct ibv_mw *mw, uint64_t wr_id, struct ibv_mw_bind_info info)
+static WINDOW_UNUSED int post_bind1(struct ibv_mw *mw, uint64_t wr_id,
+				    struct ibv_mw_bind_info info)
 {
 	struct ibv_mw_bind b = {
 		.wr_id = wr_id,
@@ -178,7 +179,8 @@ static WINDOW_UNUSED void write_refused(size_t off, size_t len, uint32_t rkey)
 
 /* Devices whose library checks a bind refuse to post what others complete with
  * an error; the specification has the latter. */
-static WINDOW_UNUSED void bind_refused(int ret, struct ibv_qp *qp, struct ibv_cq *cq, uint64_t wr_id)
+static WINDOW_UNUSED void bind_refused(int ret, struct ibv_qp *qp, struct ibv_cq *cq,
+				       uint64_t wr_id)
 {
 	if (ret) {
 		CHECK(!conf_user_device() && (ret == EINVAL || ret == EPERM));

@@ -1,0 +1,119 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "base/guard.h"
+
+#include "base/conf.h"
+#include "base/log.h"
+
+#include <pthread.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdint.h>
+#include <string.h>
+
+/* The compiler's own: 64 bytes copied under guard take 5.5 ns, and 16 with the C
+ * library's, which keeps every register and hides two. */
+#if defined(__x86_64__)
+typedef void *jump[5];
+#define JUMP_HERE(j) __builtin_setjmp(j)
+#define JUMP_TO(j) __builtin_longjmp(j, 1)
+#else
+typedef jmp_buf jump;
+#define JUMP_HERE(j) _setjmp(j)
+#define JUMP_TO(j) _longjmp(j, 1)
+#endif
+
+struct guard {
+	uintptr_t lo, hi;
+	jump out;
+};
+
+/* A pointer alone, in static TLS: reading it allocates nothing, so that the
+ * handler may. */
+static _Thread_local struct guard *current __attribute__((tls_model("initial-exec")));
+
+/* Interrupts the guarded code itself, which is in memcpy or the like; the signal
+ * mask is as before (SA_NODEFER, nothing else blocked): leaving by a jump is
+ * allowed. */
+static void on_fault(int sig, siginfo_t *si, void *context)
+{
+	uintptr_t at = (uintptr_t)si->si_addr;
+	struct guard *g = current;
+
+	(void)context;
+	if (g && si->si_code > 0 && at >= g->lo && at < g->hi) {
+		current = NULL;
+		JUMP_TO(g->out);
+	}
+	/* Somebody else's: it faults again, without us. One that was sent does not
+	 * come again by itself. */
+	signal(sig, SIG_DFL);
+	if (si->si_code <= 0)
+		raise(sig);
+}
+
+static void install(int sig)
+{
+	struct sigaction sa = { .sa_sigaction = on_fault,
+				.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_NODEFER };
+	struct sigaction old;
+
+	if (sigaction(sig, NULL, &old) || (old.sa_flags & SA_SIGINFO) ||
+	    old.sa_handler != SIG_DFL) {
+		log_debug("signal %d has a handler: no guard", sig);
+		return;
+	}
+	sigemptyset(&sa.sa_mask);
+	sigaction(sig, &sa, NULL);
+}
+
+static void install_all(void)
+{
+	if (conf_get()->guard_off)
+		return;
+	install(SIGSEGV);
+	install(SIGBUS);
+}
+
+void guard_install(void)
+{
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+	pthread_once(&once, install_all);
+}
+
+__attribute__((noinline)) bool guard_call(const void *mem, size_t len,
+					  void (*fn)(void *arg), void *arg)
+{
+	struct guard g = { .lo = (uintptr_t)mem, .hi = (uintptr_t)mem + len };
+
+	if (JUMP_HERE(g.out))
+		return false;
+	current = &g;
+	/* For the handler, which is in this thread: fn works between the two. */
+	atomic_signal_fence(memory_order_seq_cst);
+	fn(arg);
+	atomic_signal_fence(memory_order_seq_cst);
+	current = NULL;
+	return true;
+}
+
+struct copy {
+	void *dst;
+	const void *src;
+	size_t len;
+};
+
+static void copy(void *arg)
+{
+	const struct copy *c = arg;
+
+	memcpy(c->dst, c->src, c->len);
+}
+
+bool guard_copy_from(void *dst, const void *mem, size_t len)
+{
+	struct copy c = { dst, mem, len };
+
+	return guard_call(mem, len, copy, &c);
+}
