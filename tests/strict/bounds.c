@@ -15,20 +15,22 @@ static uint8_t *end(const struct st_end *e)
 	return e->b.p + ST_LEN;
 }
 
-/* Every size and operation at `addr` of p's region, of which the size is taken off
- * when `back`. */
-static void check_remote(const uint8_t *addr, bool back)
+/* Every size and operation at `addr`, or before it when `back`. 0: one byte before the
+ * region, or one behind it. */
+static void check_remote(uintptr_t addr, bool back)
 {
 	st_open(NULL);
 	for (int i = 0; i < SIZES; i++)
 		for (int k = 0; k < OPS; k++) {
 			struct ibv_sge sge = conf_sge(&a.b, 0, sizes[i]);
-			const uint8_t *at = addr ? addr : back ? end(&p) + 1 : p.b.p - 1;
+			uintptr_t at = addr ? addr :
+				       back ? (uintptr_t)end(&p) + 1 :
+					      (uintptr_t)p.b.p - 1;
 			struct ibv_send_wr wr;
 
 			if (back)
 				at -= sizes[i];
-			wr = st_rdma(ops[k], &sge, 1, at, p.b.mr->rkey);
+			wr = st_rdma(ops[k], &sge, 1, (void *)at, p.b.mr->rkey);
 			st_refused(&wr, IBV_WC_REM_ACCESS_ERR, IBV_EVENT_QP_ACCESS_ERR);
 			st_again(NULL);
 		}
@@ -37,28 +39,28 @@ static void check_remote(const uint8_t *addr, bool back)
 
 static void one_byte_before_the_remote_region(void)
 {
-	check_remote(NULL, false);
+	check_remote(0, false);
 }
 
 static void one_byte_behind_the_remote_region(void)
 {
-	check_remote(NULL, true);
+	check_remote(0, true);
 }
 
 static void remote_address_zero(void)
 {
-	check_remote((void *)(uintptr_t)1, false);
+	check_remote(1, false);
 }
 
 /* [2^64 - n + 1, 1): the sum of address and length is small again. */
 static void remote_range_wraps(void)
 {
-	check_remote((void *)(uintptr_t)1, true);
+	check_remote(1, true);
 }
 
 static void remote_range_ends_with_the_address_space(void)
 {
-	check_remote((void *)(uintptr_t)UINTPTR_MAX, true);
+	check_remote(UINTPTR_MAX, true);
 }
 
 /* ... with a region that begins at I/O address 0. */
