@@ -161,6 +161,9 @@ struct iw_rx {
 	bool not_ready_sent;	/* likewise when a QP claims the stream */
 	bool go_on;		/* RECV_POSTED slot is full */
 	uint32_t expected;	/* number of the request being received */
+	bool begun;		/* a request was accepted: numbers agree */
+	bool resync;		/* RESYNC came, for: */
+	uint32_t resync_number;
 	uint32_t msn0, msn1;
 	uint32_t msg_off;	/* bytes of the current Send */
 	uint32_t write_len;	/* bytes of the current Write */

@@ -45,7 +45,8 @@ void req_begin(struct stream *s)
 	tx->rd_out = 0;
 	tx->sig_since_req = false;
 	tx->hold = HOLD_NONE;
-	tx->resync = false;
+	/* So that the responder knows the number of the first request. */
+	tx->resync = s->p.extended && !s->p.unreliable;
 	tx->srqn = NO_SRQ;
 	tx->rnr_seen = 0;
 }

@@ -137,11 +137,14 @@ void resp_resync(struct stream *s, const struct rdmap_hdr *h)
 		rx->skip = false;
 		return;
 	}
-	/* Without a QP nothing was accepted and no number is known. */
-	if (s->qp && (!rx->drop || h->ctl.number != rx->expected)) {
+	/* Without a QP nothing was accepted and no number is known. The first one is for
+	 * numbered() to look at. */
+	if (s->qp && rx->begun && (!rx->drop || h->ctl.number != rx->expected)) {
 		stream_broken(s, -EPROTO, "RESYNC for a request that is not expected");
 		return;
 	}
+	rx->resync = true;
+	rx->resync_number = h->ctl.number;
 	rx->drop = rx->nak = rx->rnr_sent = rx->not_ready_sent = false;
 	rx->msn0 = h->ctl.msn0;
 	rx->msn1 = h->ctl.msn1;
@@ -158,6 +161,24 @@ static bool same_service(const struct stream *s)
 	default:
 		return s->rx.srqn == NO_SRQ;
 	}
+}
+
+/* The first request has the number that the QP was told to expect. If not, nobody will
+ * ever answer, as on a wire where every packet is out of sequence. */
+static bool numbered(struct stream *s)
+{
+	struct iw_rx *rx = &s->rx;
+
+	lock_assert_held(&s->lock);
+	if (rx->begun || !rx->resync || rx->resync_number == rx->expected) {
+		rx->begun = true;
+		return true;
+	}
+	log_info("QP %06x: the first request of QP %06x has number %06x, but rq_psn is %06x",
+		 s->qp->qp.qp_num, s->qp->attr.dest_qp_num, rx->resync_number, rx->expected);
+	resp_nak(s, NAK_NO_QP);
+	rx->nak_number = rx->resync_number;
+	return false;
 }
 
 /* May the QP take requests? If not, NAK. */
@@ -179,7 +200,7 @@ static bool accepting(struct stream *s)
 	s->rx.rights = qp->attr.qp_access_flags;
 	lock_put(&qp->lock);
 	if (may)
-		return true;
+		return numbered(s);
 	s->rx.not_ready_sent = state == IBV_QPS_INIT && !s->p.unreliable;
 	resp_nak(s, state == IBV_QPS_INIT ? NAK_NOT_READY : NAK_NO_QP);
 	return false;

@@ -371,6 +371,38 @@ static void receive_fits(void)
 	st_close();
 }
 
+/* A region with an I/O address of its own is known by that alone. */
+static void region_with_its_own_address(void)
+{
+	const uint64_t iova = 0x7000000000000000;
+	struct ibv_send_wr wr;
+	struct conf_buf b;
+	struct ibv_sge sge;
+
+	st_open(NULL);
+	b = st_buf(p.pd, 65536, CONF_RW, 5);
+	EQ(ibv_dereg_mr(b.mr), 0);
+	b.mr = ibv_reg_mr_iova(p.pd, b.p, 65536, iova, CONF_RW);
+	if (!b.mr)
+		SKIP("no I/O addresses: %s", strerror(errno));
+	sge = conf_sge(&a.b, 0, 64);
+	for (int i = 0; i < 3; i++) {
+		uint64_t at = i == 0 ? (uintptr_t)b.p : i == 1 ? iova - 1 : iova + 65536 - 63;
+
+		wr = st_rdma(IBV_WR_RDMA_WRITE, &sge, 1, (void *)(uintptr_t)at, b.mr->rkey);
+		st_refused(&wr, IBV_WC_REM_ACCESS_ERR, IBV_EVENT_QP_ACCESS_ERR);
+		st_untouched(&b, 5);
+		st_again(NULL);
+	}
+	wr = st_rdma(IBV_WR_RDMA_WRITE, &sge, 1, (void *)(uintptr_t)(iova + 65536 - 64),
+		     b.mr->rkey);
+	st_accepted(&wr);
+	for (int i = 0; i < 64; i++)
+		EQ(b.p[65536 - 64 + i], a.b.p[i]);
+	st_buf_free(&b);
+	st_close();
+}
+
 static const struct conf_case cases[] = {
 	CASE(one_byte_before_the_remote_region),
 	CASE(one_byte_behind_the_remote_region),
@@ -391,6 +423,7 @@ static const struct conf_case cases[] = {
 	CASE(receive_without_memory),
 	CASE(receive_from_an_srq_too_small),
 	CASE(receive_fits),
+	CASE(region_with_its_own_address),
 };
 
 CONF_MAIN(cases)

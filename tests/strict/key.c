@@ -265,6 +265,90 @@ static void nothing_is_written_after_dereg(void)
 	st_close();
 }
 
+/* ... and nothing is read: an answer has what was there before, or does not come. */
+static void nothing_is_read_after_dereg(void)
+{
+	struct st_opt opt = { .ord = 8, .ird = 8 };
+
+	st_open(&opt);
+	for (int round = 0; round < 20; round++) {
+		struct conf_buf b = st_buf(p.pd, 32768, CONF_RW, 5);
+		struct ibv_send_wr wr[8];
+		struct ibv_sge sge[8];
+		int failed = 0;
+
+		for (int i = 0; i < 8; i++) {
+			sge[i] = conf_sge(&a.b, i * 32768, 32768);
+			wr[i] = conf_rdma(i, IBV_WR_RDMA_READ, &sge[i], 1, b.p, b.mr->rkey);
+			wr[i].next = i < 7 ? &wr[i + 1] : NULL;
+		}
+		OK(conf_post(a.qp, wr));
+		for (int i = 0; i < round % 4; i++)
+			conf_wc_ok(a.scq, i);
+		EQ(ibv_dereg_mr(b.mr), 0);
+		b.mr = NULL;
+		st_fill(&b, 9);
+		for (int i = round % 4; i < 8; i++) {
+			struct ibv_wc wc;
+
+			conf_wc(a.scq, &wc);
+			EQ(wc.wr_id, i);
+			if (wc.status == IBV_WC_REM_ACCESS_ERR)
+				EQ(failed++, 0);
+			else
+				EQ(wc.status, failed ? IBV_WC_WR_FLUSH_ERR : IBV_WC_SUCCESS);
+		}
+		st_fill(&b, 5);
+		for (int i = 0; i < 8 && !failed; i++)
+			for (int k = 0; k < 32768; k += 61)
+				EQ(a.b.p[i * 32768 + k], b.p[k]);
+		st_buf_free(&b);
+		st_again(&opt);
+	}
+	st_close();
+}
+
+/* The sender's own memory: what succeeds has the bytes of before. */
+static void nothing_is_sent_after_dereg(void)
+{
+	st_open(NULL);
+	for (int round = 0; round < 20; round++) {
+		struct conf_buf b = st_buf(a.pd, 65536, CONF_RW, 5);
+		struct ibv_send_wr wr[4];
+		struct ibv_sge sge;
+		int failed = 0, good = 0;
+
+		sge = conf_sge(&b, 0, 65536);
+		for (int i = 0; i < 4; i++) {
+			wr[i] = conf_rdma(i, IBV_WR_RDMA_WRITE, &sge, 1, p.b.p + i * 65536,
+					  p.b.mr->rkey);
+			wr[i].next = i < 3 ? &wr[i + 1] : NULL;
+		}
+		OK(conf_post(a.qp, wr));
+		EQ(ibv_dereg_mr(b.mr), 0);
+		b.mr = NULL;
+		st_fill(&b, 9);
+		for (int i = 0; i < 4; i++) {
+			struct ibv_wc wc;
+
+			conf_wc(a.scq, &wc);
+			EQ(wc.wr_id, i);
+			if (wc.status == IBV_WC_LOC_PROT_ERR)
+				EQ(failed++, 0);
+			else
+				EQ(wc.status, failed ? IBV_WC_WR_FLUSH_ERR : IBV_WC_SUCCESS);
+			good += !wc.status;
+		}
+		st_fill(&b, 5);
+		for (int i = 0; i < good; i++)
+			for (int k = 0; k < 65536; k += 61)
+				EQ(p.b.p[i * 65536 + k], b.p[k]);
+		st_buf_free(&b);
+		st_again(NULL);
+	}
+	st_close();
+}
+
 static const struct conf_case cases[] = {
 	CASE(wrong_rkeys),
 	CASE(wrong_lkeys),
@@ -279,6 +363,8 @@ static const struct conf_case cases[] = {
 	CASE(reregistered_in_another_pd),
 	CASE(refused_reregistration),
 	CASE(nothing_is_written_after_dereg),
+	CASE(nothing_is_read_after_dereg),
+	CASE(nothing_is_sent_after_dereg),
 };
 
 CONF_MAIN(cases)

@@ -412,6 +412,24 @@ static void peer_is_killed(void)
 	st_close();
 }
 
+/* Numbers that do not agree: the peer asks for what never comes. */
+static void packet_numbers_differ(void)
+{
+	st_create(NULL);
+	st_init(&a, &impatient);
+	st_init(&p, &impatient);
+	st_rtr(&a, &p, &impatient);
+	a.psn -= 1000; /* p expects what a does not begin with */
+	st_rtr(&p, &a, &impatient);
+	a.psn += 1000;
+	st_rts(&a, &impatient);
+	st_rts(&p, &impatient);
+	OK(st_recv_buf(&p, 7, 0, 64));
+	check_nobody();
+	conf_wc_none(p.rcq, ST_QUIET);
+	st_close();
+}
+
 static const struct conf_case cases[] = {
 	CASE(more_reads_than_the_depth),
 	CASE(more_atomics_than_the_depth),
@@ -429,6 +447,7 @@ static const struct conf_case cases[] = {
 	CASE(peer_stays_in_init),
 	CASE(peer_belongs_to_somebody_else),
 	CASE(peer_is_killed),
+	CASE(packet_numbers_differ),
 };
 
 CONF_MAIN(cases)

@@ -389,6 +389,30 @@ static void both_directions_end(void)
 	st_close();
 }
 
+/* A QP that fails as responder takes its own requests with it. */
+static void responder_flushes_its_own_requests(void)
+{
+	struct ibv_send_wr wr = conf_wr(0, IBV_WR_SEND, NULL, 0);
+	struct ibv_sge sge;
+
+	st_open(NULL);
+	for (int i = 0; i < 6; i++) { /* a has no receives: they wait */
+		wr.wr_id = i;
+		wr.send_flags = i % 2 ? IBV_SEND_SIGNALED : 0;
+		OK(conf_post(p.qp, &wr));
+	}
+	conf_wc_none(p.scq, ST_QUIET);
+	sge = conf_sge(&a.b, 0, 8);
+	wr = write_wr(1, &sge);
+	wr.wr.rdma.rkey ^= 0x5a5a00;
+	OK(conf_post(a.qp, &wr));
+	conf_wc_is(a.scq, 1, IBV_WC_REM_ACCESS_ERR);
+	for (int i = 0; i < 6; i++)
+		conf_wc_is(p.scq, i, IBV_WC_WR_FLUSH_ERR);
+	st_event(&p, IBV_EVENT_QP_ACCESS_ERR);
+	st_close();
+}
+
 static const struct conf_case cases[] = {
 	CASE(send_completions_overrun),
 	CASE(receive_completions_overrun),
@@ -403,6 +427,7 @@ static const struct conf_case cases[] = {
 	CASE(no_success_behind_a_failure),
 	CASE(answers_before_a_failure),
 	CASE(both_directions_end),
+	CASE(responder_flushes_its_own_requests),
 };
 
 CONF_MAIN(cases)
