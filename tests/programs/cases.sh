@@ -109,16 +109,9 @@ cases_pingpong() {
 
 	use_gids || return
 	for words in "" "-e" "-c -n 100" "-e -c" "-s 1 -n 200" "-s 1048576 -n 20" "-m 256" \
-		"-r 1 -n 100"; do
+		"-r 1 -n 100" "-N" "-N -e" "-N -c -n 100" "-t" "-t -c -n 100" "-t -N"; do
 		pingpong ibv_rc_pingpong "$words"
 	done
-	if in_ns "$server_ns" "${ours[@]}" timeout 1 ibv_rc_pingpong -g "$server_gid" \
-		-p $((port + 1)) -N 2>&1 | grep -q "Couldn't create QP"; then
-		next_port
-		skip "$where ibv_rc_pingpong -N" "the device has no ibv_wr_* calls yet"
-	else
-		pingpong ibv_rc_pingpong "-N"
-	fi
 	for words in "" "-e" "-c -n 100" "-q 4 -n 200"; do
 		pingpong ibv_srq_pingpong "$words"
 	done
@@ -184,4 +177,6 @@ cases_perftest_options() {
 	perftest ib_write_bw "-n 50 -s 4096 -q 4 --mr_per_qp"
 	perftest ib_send_bw "-n 50 -s 4096 --reversed"
 	perftest ib_write_bw "-n 100 -s 4096 -Q 1"
+	perftest ib_send_bw "-D 2 -s 4096"
+	perftest ib_write_bw "-D 2 -s 4096 -R -q 2"
 }
