@@ -61,9 +61,10 @@ static void wr_start(struct ibv_qp_ex *ex)
 static int post_built_locked(struct dev_qp *qp)
 {
 	struct qp_build *b = &qp->build;
-	int ret = b->err ? -b->err : post_state_locked(qp);
+	int ret;
 
 	lock_assert_held(&qp->lock);
+	ret = b->err ? -b->err : post_state_locked(qp);
 	if (!ret && qp->sq.tail != b->first)
 		ret = log_refuse(EINVAL,
 				 "ibv_wr_complete: QP 0x%x was reset since ibv_wr_start",

@@ -266,7 +266,7 @@ static void last_of_a_shared_queue(void)
 	done();
 }
 
-/* ---- fetching and acknowledging --------------------------------------------------------------- */
+/* ---- fetching and acknowledging ------------------------------------------------- */
 
 static void cause(void)
 {

@@ -7,6 +7,7 @@
 
 #include <dirent.h>
 #include <malloc.h>
+#include <sys/resource.h>
 
 #ifdef CONF_SANITIZER
 enum { CYCLES = 3000, MOST = 2000 };
@@ -381,6 +382,42 @@ static void more_than_promised(void)
 	close_all();
 }
 
+/* Descriptors are what connected QPs need: max_qp says how many there are for. */
+static void as_many_connected(void)
+{
+	struct rlimit rl = { .rlim_cur = 4096, .rlim_max = 4096 };
+	struct ibv_device_attr a;
+	struct side *all;
+	int n;
+
+#ifdef CONF_SANITIZER
+	rl.rlim_cur = rl.rlim_max = 2700;
+#endif
+	OK(setrlimit(RLIMIT_NOFILE, &rl));
+	open_all();
+	OK(ibv_query_device(dev.ctx, &a));
+	CHECK(a.max_qp > 1000);
+	n = a.max_qp & ~1;
+	MUST(all = calloc((size_t)n, sizeof(*all)));
+	for (int i = 0; i < n; i++) {
+		MUST(all[i].qp = make_qp());
+		all[i].psn = (uint32_t)i;
+	}
+	for (int i = 0; i < n; i += 2)
+		join(&all[i], &all[i + 1]);
+	for (int i = 0; i < n; i++) {
+		struct ibv_send_wr wr = conf_rdma((uint64_t)i, IBV_WR_RDMA_WRITE, NULL, 0, NULL, 0);
+
+		OK(conf_post(all[i].qp, &wr));
+		conf_wc_ok(cq, (uint64_t)i);
+	}
+	printf("# %d QPs, %d descriptors\n", n, descriptors());
+	for (int i = 0; i < n; i++)
+		OK(ibv_destroy_qp(all[i].qp));
+	free(all);
+	close_all();
+}
+
 /* ---- numbers -------------------------------------------------------------------------- */
 
 static void qp_numbers_rest(void)
@@ -463,6 +500,7 @@ static const struct conf_case cases[] = {
 	LONG_CASE(nothing_is_left_over, 120),
 	LONG_CASE(as_many_as_promised, 120),
 	CASE(more_than_promised),
+	LONG_CASE(as_many_connected, 120),
 	CASE(qp_numbers_rest),
 	CASE(keys_rest),
 	CASE(a_number_again),
