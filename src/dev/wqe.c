@@ -38,11 +38,14 @@ static const struct wqe_rule rules[] = {
 
 enum { RULES = sizeof(rules) / sizeof(rules[0]) };
 
+static bool has_op(enum ibv_qp_type type, unsigned opcode)
+{
+	return (unsigned)type < 16 && (rules[opcode].types >> type & 1);
+}
+
 const struct wqe_rule *wqe_rule(enum ibv_qp_type type, unsigned opcode)
 {
-	if (opcode >= RULES || !(rules[opcode].types >> type & 1))
-		return NULL;
-	return &rules[opcode];
+	return opcode < RULES && has_op(type, opcode) ? &rules[opcode] : NULL;
 }
 
 uint64_t wqe_send_ops(enum ibv_qp_type type)
@@ -50,7 +53,7 @@ uint64_t wqe_send_ops(enum ibv_qp_type type)
 	uint64_t ops = 0;
 
 	for (unsigned i = 0; i < RULES; i++)
-		if (rules[i].types >> type & 1)
+		if (has_op(type, i))
 			ops |= rules[i].send_op;
 	return ops;
 }

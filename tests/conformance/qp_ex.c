@@ -511,6 +511,11 @@ static void creation_refused(void)
 	a.create_flags = IBV_QP_CREATE_SCATTER_FCS;
 	refuse(&a, EOPNOTSUPP);
 	a = attr_ex(&x);
+	a.qp_type = IBV_QPT_DRIVER;
+	refuse(&a, EOPNOTSUPP);
+	a.qp_type = (enum ibv_qp_type)77;
+	refuse(&a, EOPNOTSUPP);
+	a = attr_ex(&x);
 	a.cap.max_send_wr = 1 << 30;
 	refuse(&a, EINVAL);
 	if (conf_user_device()) {
