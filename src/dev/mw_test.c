@@ -227,6 +227,32 @@ static void busy(void)
 	rig_down(&r);
 }
 
+/* 100,000 windows come and go, and as many as promised are there at once. */
+static void numbers(void)
+{
+	static struct ibv_mw *mw[DEV_MAX_MW];
+	struct ibv_device_attr attr;
+	struct rig r;
+	int n = 0;
+
+	REQUIRE(rig_up(&r, (struct rig_opt){ 0 }));
+	for (int i = 0; i < 100000; i++) {
+		mw[0] = ibv_alloc_mw(r.pd, i % 2 ? IBV_MW_TYPE_1 : IBV_MW_TYPE_2);
+		REQUIRE(mw[0]);
+		ibv_dealloc_mw(mw[0]);
+	}
+	CHECK_EQ(ibv_query_device(r.ctx, &attr), 0);
+	CHECK_EQ(attr.max_mw, DEV_MAX_MW);
+	while (n < DEV_MAX_MW && (mw[n] = ibv_alloc_mw(r.pd, IBV_MW_TYPE_2)))
+		n++;
+	CHECK_EQ(n, DEV_MAX_MW);
+	CHECK(!ibv_alloc_mw(r.pd, IBV_MW_TYPE_1) && errno == ENOMEM);
+	CHECK(mw[0]->rkey >> 8 != mw[n - 1]->rkey >> 8);
+	while (n)
+		ibv_dealloc_mw(mw[--n]);
+	rig_down(&r);
+}
+
 /* ---- users against invalidation ------------------------------------------------ */
 
 static struct rig race;
@@ -298,6 +324,7 @@ int main(int argc, char **argv)
 	T_RUN(gone_before_its_turn);
 	T_RUN(number_is_no_identity);
 	T_RUN(busy);
+	T_RUN(numbers);
 	T_RUN(invalidation_waits_for_users);
 	return t_done();
 }

@@ -252,6 +252,40 @@ static void between_requests(void)
 	stop();
 }
 
+/* UC: a bind that fails stops the send queue alone. */
+static void of_an_unreliable_connection(void)
+{
+	struct side_opt o = { .type = IBV_QPT_UC };
+	struct ibv_send_wr wr;
+	struct ibv_sge sge;
+	struct side x, y;
+
+	start();
+	x = side_with(1, o);
+	y = side_with(2, o);
+	join(&x, &y);
+	OK(post_bind(&x, 1, ibv_inc_rkey(mw->rkey), LEN));
+	conf_wc_ok(x.cq, 1);
+	conf_pattern(y.b.p, 1000, 4);
+	sge = conf_sge(&y.b, 0, 1000);
+	wr = conf_rdma(2, IBV_WR_RDMA_WRITE, &sge, 1, r.p, mw->rkey);
+	OK(conf_post(y.qp, &wr));
+	conf_wc_ok(y.cq, 2);
+	WAIT_FOR(conf_pattern_ok(r.p, 1000, 4));
+	OK(conf_recv(x.qp, 3, NULL, 0, 0));
+	wr = conf_wr(4, IBV_WR_SEND_WITH_INV, NULL, 0);
+	wr.invalidate_rkey = mw->rkey;
+	OK(conf_post(y.qp, &wr));
+	conf_wc_ok(y.cq, 4);
+	conf_wc_ok(x.cq, 3);
+	OK(post_bind(&x, 5, ibv_inc_rkey(mw->rkey), LEN + 1));
+	conf_wc_is(x.cq, 5, IBV_WC_MW_BIND_ERR);
+	EQ(conf_qp_state(x.qp), IBV_QPS_SQE);
+	side_free(&x);
+	side_free(&y);
+	stop();
+}
+
 static const struct conf_case cases[] = {
 	CASE(builders),
 	CASE(builder_refuses),
@@ -259,5 +293,6 @@ static const struct conf_case cases[] = {
 	CASE(behind_a_send_without_a_peer),
 	CASE(held_in_sqd),
 	CASE(between_requests),
+	CASE(of_an_unreliable_connection),
 };
 CONF_MAIN(cases)

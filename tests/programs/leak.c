@@ -25,7 +25,8 @@ struct end {
 	struct ibv_comp_channel *comp;
 	struct ibv_cq *cq;
 	struct ibv_srq *srq;
-	struct ibv_mr *mr;
+	struct ibv_mr *mr, *null;
+	struct ibv_mw *mw;
 	uint8_t *buf;
 };
 
@@ -154,8 +155,10 @@ static bool end_open(struct end *e, bool with_srq)
 	e->mr = ibv_reg_mr(e->pd, e->buf, LEN,
 			   IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
 				   IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC);
+	e->null = ibv_alloc_null_mr(e->pd);
+	e->mw = ibv_alloc_mw(e->pd, IBV_MW_TYPE_2);
 	e->srq = with_srq ? ibv_create_srq(e->pd, &sattr) : NULL;
-	if (!CHECK(e->cq && e->mr && (!with_srq || e->srq)))
+	if (!CHECK(e->cq && e->mr && e->null && e->mw && (!with_srq || e->srq)))
 		return false;
 	attr.send_cq = attr.recv_cq = e->cq;
 	attr.srq = e->srq;
@@ -167,6 +170,8 @@ static void end_close(struct end *e)
 	rdma_destroy_qp(e->id);
 	if (e->srq)
 		CHECK(ibv_destroy_srq(e->srq) == 0);
+	CHECK(ibv_dealloc_mw(e->mw) == 0);
+	CHECK(ibv_dereg_mr(e->null) == 0);
 	CHECK(ibv_dereg_mr(e->mr) == 0);
 	CHECK(ibv_destroy_cq(e->cq) == 0);
 	CHECK(ibv_destroy_comp_channel(e->comp) == 0);
