@@ -18,6 +18,7 @@ struct row {
 	void *to;
 	uint32_t min, max;	/* of numbers */
 	const char *off, *on;	/* words of a switch */
+	const char *const *words; /* of a choice: stores which one, as uint32_t */
 };
 
 static struct conf conf;
@@ -50,6 +51,20 @@ static bool parse_number(const struct row *row, const char *text)
 	return true;
 }
 
+static bool parse_choice(const struct row *row, const char *text)
+{
+	for (uint32_t i = 0; row->words[i]; i++) {
+		if (!strcmp(text, row->words[i])) {
+			*(uint32_t *)row->to = i;
+			return true;
+		}
+	}
+	return false;
+}
+
+static const char *const transports[] = { "auto", "tcp", "shm", NULL };
+
+#define CHOICE(field, list) .parse = parse_choice, .to = &conf.field, .words = (list)
 #define NUMBER(field, lo, hi) .parse = parse_number, .to = &conf.field, .min = (lo), .max = (hi)
 #define SWITCH(field, no, yes) .parse = parse_switch, .to = &conf.field, .off = (no), .on = (yes)
 
@@ -93,6 +108,10 @@ static const struct row table[] = {
 	{ "ANYRDMA_STRICT_TIMEOUT", "0",
 	  "1: the silence of a stopped peer process counts as that of a dead host",
 	  SWITCH(strict_timeout, "0", "1") },
+	{ "ANYRDMA_TRANSPORT", "auto",
+	  "auto: shared memory between processes of one host, else TCP; tcp: always TCP; "
+	  "shm: shared memory or nothing",
+	  CHOICE(transport, transports) },
 	{ "ANYRDMA_UC_LATE_MS", "50",
 	  "milliseconds that a message of a UC QP waits for a receive before it is "
 	  "dropped; 0: none, as on hardware",

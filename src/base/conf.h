@@ -7,6 +7,12 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+enum conf_transport {
+	CONF_TRANSPORT_AUTO, /* shared memory where it can be, else TCP */
+	CONF_TRANSPORT_TCP,
+	CONF_TRANSPORT_SHM,
+};
+
 struct conf {
 	const char *addr;	 /* ANYRDMA_ADDR: the GID table's only addresses, or NULL */
 	bool ports_identity;	 /* ANYRDMA_PORTS=identity */
@@ -14,6 +20,7 @@ struct conf {
 	bool nofile_keep;	 /* ANYRDMA_NOFILE=keep */
 	bool strict_timeout;	 /* ANYRDMA_STRICT_TIMEOUT=1 */
 	bool crc;		 /* ANYRDMA_CRC=on: ask for MPA CRC32C */
+	uint32_t transport;	 /* ANYRDMA_TRANSPORT: enum conf_transport */
 	uint32_t sndbuf;	 /* ANYRDMA_SNDBUF: SO_SNDBUF of streams, 0 = kernel's */
 	uint32_t rcvbuf;	 /* ANYRDMA_RCVBUF: likewise */
 	uint32_t cm_retry_ms;	 /* ANYRDMA_CM_RETRY_MS: re-offer interval, default 4000 */

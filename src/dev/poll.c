@@ -41,8 +41,10 @@ struct poll_link {
 struct poll_group {
 	struct lock lock;
 	struct dev_cq *cq;
-	struct list sources, again;
+	struct list sources, again; /* sources with a descriptor */
 	_Atomic unsigned n;
+	struct list rings; /* sources without */
+	_Atomic unsigned nrings;
 	int epfd;	   /* -1 until the first stream */
 	struct loop_fd lf; /* epfd in the loop */
 	bool in_loop;	   /* lf was added */
@@ -117,14 +119,33 @@ static void run_again(struct poll_group *g, bool by_thread)
 		run_source(g, s, by_thread);
 }
 
-static bool run_all(struct poll_group *g, bool by_thread)
+static bool run_rings(struct poll_group *g, bool by_thread)
 {
 	struct poll_source *s, *tmp;
 	bool moved = false;
 
+	list_for_each_safe(s, tmp, &g->rings, link)
+		moved |= run_source(g, s, by_thread);
+	return moved;
+}
+
+static bool run_all(struct poll_group *g, bool by_thread)
+{
+	struct poll_source *s, *tmp;
+	bool moved = run_rings(g, by_thread);
+
 	list_for_each_safe(s, tmp, &g->sources, link)
 		moved |= run_source(g, s, by_thread);
 	return moved;
+}
+
+static void lease_rings(struct poll_group *g, bool leased)
+{
+	struct poll_source *s;
+
+	lock_assert_held(&g->lock);
+	list_for_each(s, &g->rings, link)
+		s->lease(s, leased);
 }
 
 /* A large message streams in, and the next piece is microseconds away: sleeping
@@ -186,7 +207,8 @@ static void lease_end(struct poll_group *g)
 	if (!g->leased)
 		return;
 	g->leased = false;
-	loop_fd_mod(&g->lf, EPOLLIN);
+	if (g->in_loop)
+		loop_fd_mod(&g->lf, EPOLLIN);
 }
 
 /* Groups that nobody polled since the last look go back to the thread. */
@@ -216,6 +238,8 @@ static void leases_look(struct loop_timer *t)
 	while ((n = list_pop(&back))) { /* pays what the poller still owed */
 		g = list_entry(n, struct poll_group, back);
 		lock_get(&g->lock);
+		if (!g->leased)
+			lease_rings(g, false);
 		if (run_all(g, true)) {
 			g->forbid = g->forbid < FORBID_MIN	   ? FORBID_MIN :
 				    g->forbid < FORBID_MAX / 2 ? 2 * g->forbid :
@@ -239,10 +263,12 @@ static void lease_begin(struct poll_group *g)
 		if (g->lasted > 4)
 			g->forbid /= 2;
 		g->lasted = 0;
-		loop_fd_mod(&g->lf, 0);
+		if (g->in_loop)
+			loop_fd_mod(&g->lf, 0);
 		lease_watch(g);
 	}
 	lock_put(&leases.lock);
+	lease_rings(g, true);
 }
 
 /* A poller leaves something owed and may never come back. */
@@ -281,7 +307,7 @@ static void poll_group(struct poll_group *g)
 {
 	unsigned n = atomic_load_explicit(&g->n, memory_order_relaxed);
 
-	if (!n)
+	if (!n && !atomic_load_explicit(&g->nrings, memory_order_relaxed))
 		return;
 	atomic_store_explicit(&g->polls,
 			      atomic_load_explicit(&g->polls, memory_order_relaxed) + 1,
@@ -292,6 +318,7 @@ static void poll_group(struct poll_group *g)
 	if (n <= DIRECT_MAX) {
 		run_all(g, false);
 	} else {
+		run_rings(g, false);
 		run_again(g, false);
 		run_ready(g, false);
 	}
@@ -328,8 +355,10 @@ static void give_back(struct poll_group *g)
 		if (g->leased)
 			lease_end(g);
 		lock_put(&leases.lock);
+		lease_rings(g, false);
 		run_all(g, true);
 	} else {
+		lease_rings(g, false);
 		run_again(g, true);
 	}
 }
@@ -383,9 +412,19 @@ static int group_open(struct poll_group *g)
 int poll_add(struct dev_cq *cq, struct poll_source *s)
 {
 	struct poll_group *g = cq->group;
-	int ret;
+	int ret = 0;
 
 	lock_get(&g->lock);
+	if (s->fd < 0) {
+		s->group = g;
+		list_add_tail(&g->rings, &s->link);
+		list_init(&s->again_link);
+		g->nrings++;
+		if (g->leased)
+			s->lease(s, true);
+		lock_put(&g->lock);
+		return 0;
+	}
 	ret = group_open(g);
 	if (!ret) {
 		s->group = g;
@@ -408,9 +447,13 @@ void poll_del(struct poll_source *s)
 	if (list_linked(&s->link)) {
 		list_del(&s->link);
 		list_del(&s->again_link);
-		g->n--;
+		if (s->fd < 0)
+			g->nrings--;
+		else
+			g->n--;
 	}
-	epoll_ctl(g->epfd, EPOLL_CTL_DEL, s->fd, NULL);
+	if (s->fd >= 0)
+		epoll_ctl(g->epfd, EPOLL_CTL_DEL, s->fd, NULL);
 	s->group = NULL;
 	lock_put(&g->lock);
 }
@@ -443,6 +486,7 @@ int poll_cq_init(struct dev_cq *cq)
 		return -ENOMEM;
 	lock_init(&g->lock);
 	list_init(&g->sources);
+	list_init(&g->rings);
 	list_init(&g->again);
 	list_init(&g->lease);
 	atomic_init(&g->refs, 1);

@@ -19,7 +19,8 @@
 
 /* Embedded by a transport in its stream. */
 struct poll_source {
-	int fd;			 /* watched for input, and output while blocked */
+	int fd;			 /* watched for input, and output while blocked; -1: a
+				  * ring, which a poller looks at each time */
 	_Atomic uint32_t events; /* EPOLLIN | EPOLLOUT in the group's set */
 	/* Reads and writes what it can without blocking. by_thread: the loop
 	 * thread calls (it may wait for the stream lock; a poller only tries it).
@@ -29,6 +30,9 @@ struct poll_source {
 	 * next pass calls again. */
 	bool again;
 	bool bulk; /* set by progress(): in the middle of much data */
+	/* Of a ring: pollers will look at it from now on, or no longer do, or a CQ
+	 * of the group was armed. Called with the group's lock held. */
+	void (*lease)(struct poll_source *s, bool leased);
 	/* private to poll.c */
 	_Atomic(struct poll_group *) group;
 	struct list link, again_link;

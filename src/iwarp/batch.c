@@ -107,40 +107,47 @@ static int batch_map(struct batch *b, const struct stream *s, struct frame *f)
 	return look(s, b->iov + first, n);
 }
 
-/* Copies a small payload behind its header. */
-static int batch_copy(struct batch *b, struct dev_qp *qp, struct frame *f)
+int batch_gather(struct dev_qp *qp, const struct frame *f, uint8_t *to, uint32_t len)
 {
-	uint8_t *to = b->buf + b->used;
 	struct wqe *w = f->kind == PART_WQE ? sq_at(&qp->sq, f->idx) : NULL;
 	struct mr_slot *refs[DEV_MAX_SGE];
 	struct iovec iov[DEV_MAX_SGE];
 	int n = 1, ret;
 
 	if (w && w->is_inline) {
-		memcpy(to, wqe_inline(w) + f->off, f->payload);
-		batch_take(b, f->payload);
+		memcpy(to, wqe_inline(w) + f->off, len);
 		return 0;
 	}
 	if (w) {
-		n = sge_map(qp->pd, w->sge, w->num_sge, f->off, f->payload, MR_LOCAL_READ,
-			    iov, refs, DEV_MAX_SGE);
+		n = sge_map(qp->pd, w->sge, w->num_sge, f->off, len, MR_LOCAL_READ, iov, refs,
+			    DEV_MAX_SGE);
 	} else {
-		ret = mr_get_remote(f->pd, qp, f->key, f->addr, f->payload,
-				    IBV_ACCESS_REMOTE_READ, &refs[0], &iov[0].iov_base);
-		iov[0].iov_len = f->payload;
+		ret = mr_get_remote(f->pd, qp, f->key, f->addr, len, IBV_ACCESS_REMOTE_READ,
+				    &refs[0], &iov[0].iov_base);
+		iov[0].iov_len = len;
 		n = ret ? ret : 1;
 	}
 	if (n < 0)
 		return n;
 	ret = take_iov(to, iov, n);
 	sge_unmap(refs, n);
+	return ret;
+}
+
+/* Copies a small payload behind its header. */
+static int batch_copy(struct batch *b, struct dev_qp *qp, struct frame *f)
+{
+	int ret = batch_gather(qp, f, b->buf + b->used, f->payload);
+
 	if (!ret)
 		batch_take(b, f->payload);
 	return ret;
 }
 
-static bool batch_full(const struct batch *b)
+static bool batch_full(const struct batch *b, struct stream *s)
 {
+	if (b->emit)
+		return b->bytes >= IW_TURN || b->no_room(s);
 	return b->nframes == BATCH_FRAMES || b->niov + DEV_MAX_SGE + 3 > BATCH_IOV ||
 	       b->used + FRAME_BUF > BATCH_BUF || b->bytes >= IW_TURN;
 }
@@ -158,6 +165,8 @@ static int batch_add(struct batch *b, struct stream *s, const struct rdmap_hdr *
 	bool copy;
 	int ret = 0;
 
+	if (b->emit)
+		return b->emit(b, s, h, f, c);
 	f->head = b->used;
 	f->head_len = (uint32_t)rdmap_encode(b->buf + b->used, h);
 	batch_take(b, f->head_len);
@@ -217,7 +226,7 @@ static void add_ctl(struct batch *b, struct stream *s, struct cursor *c)
 			skip--;
 			continue;
 		}
-		if (batch_full(b))
+		if (batch_full(b, s))
 			return;
 		c->ctl++;
 		batch_add(b, s, &m->h, batch_next(b), c);
@@ -564,7 +573,7 @@ static void ack_committed(struct stream *s)
 	s->rx.ack_msgs = s->rx.ack_bytes = s->rx.ack_idle = 0;
 }
 
-static void cursor_store(struct stream *s, const struct cursor *c)
+void cursor_store(struct stream *s, const struct cursor *c)
 {
 	for (unsigned i = 0; i < c->ctl; i++)
 		free(list_entry(list_pop(&s->tx.ctl), struct ctl_msg, link));
@@ -612,11 +621,11 @@ void batch_build(struct stream *s, struct batch *b)
 	cursor_load(s, &c);
 	add_ctl(b, s, &c);
 	w = next_wqe(s, &c);
-	if (c.ack && !batch_full(b) &&
+	if (c.ack && !batch_full(b, s) &&
 	    (s->rx.ack_now || w || b->nframes || c.resp != s->rx.resp_tail || c.nak ||
 	     c.go_on))
 		add_number(b, s, &c, CTL_ACK);
-	while (!batch_full(b)) {
+	while (!batch_full(b, s)) {
 		bool resp = c.resp != s->rx.resp_tail;
 
 		if (c.nak ? !resp : c.go_on) {

@@ -48,11 +48,27 @@ struct batch {
 	size_t bytes;
 	unsigned niov, nrefs, nframes, used;
 	int fail; /* ibv_wc_status of the WQE at the cursor, 0 none, -errno of a response */
+
+	/* A medium that takes whole frames at once has these instead of all of the
+	 * above but bytes, nframes and fail. emit() sends the frame, or keeps the
+	 * number of a CTL_ACK for the next; 0, or -errno of batch_gather(). */
+	int (*emit)(struct batch *b, struct stream *s, const struct rdmap_hdr *h,
+		    struct frame *f, const struct cursor *c);
+	bool (*no_room)(struct stream *s);
+	struct cursor after; /* the last frame sent */
+	bool ack;
+	uint32_t ack_number;
 };
 
 /* Fills an empty batch with what may be sent now. Called with the stream's lock
  * and, if it has a QP, qp->lock. b->refs are the caller's to put after sending. */
 void batch_build(struct stream *s, struct batch *b);
+
+/* Copies the frame's payload of n bytes. 0, or -errno of mr_get(). */
+int batch_gather(struct dev_qp *qp, const struct frame *f, uint8_t *to, uint32_t n);
+
+/* Makes the state true. Same locks. */
+void cursor_store(struct stream *s, const struct cursor *c);
 
 /* n bytes of the batch have left: makes the state true and keeps the rest of a
  * cut FPDU. Same locks. 0 or -ENOMEM. */

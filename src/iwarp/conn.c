@@ -313,6 +313,16 @@ static bool worth_a_try(struct stream *s, bool by_thread)
 	return by_thread || ++s->tx.blocked_polls % BLOCKED_POLLS == 0;
 }
 
+void stream_after(struct stream *s, bool by_thread, bool asked, bool moved)
+{
+	lock_assert_held(&s->lock);
+	ack_policy(s, by_thread, asked, moved);
+	if ((moved || s->rx.ack_now || (s->tx.blocked && worth_a_try(s, by_thread))) &&
+	    s->state != STREAM_BROKEN && s->state != STREAM_CLOSED)
+		tx_run(s);
+	close_step(s);
+}
+
 bool stream_progress(struct stream *s, bool by_thread)
 {
 	bool asked = s->rx.ack_asked, moved;
@@ -325,12 +335,17 @@ bool stream_progress(struct stream *s, bool by_thread)
 		return false;
 	}
 	moved = !s->deaf && rx_run(s);
-	ack_policy(s, by_thread, asked, moved);
-	if ((moved || s->rx.ack_now || (s->tx.blocked && worth_a_try(s, by_thread))) &&
-	    s->state != STREAM_BROKEN && s->state != STREAM_CLOSED)
-		tx_run(s);
-	close_step(s);
+	stream_after(s, by_thread, asked, moved);
 	return moved;
+}
+
+void stream_peer_closed(struct stream *s, int err)
+{
+	lock_assert_held(&s->lock);
+	if (s->shut && s->state != STREAM_BROKEN && s->state != STREAM_CLOSED)
+		drain(s);
+	else
+		stream_broken(s, err, "the peer closed");
 }
 
 void stream_deaf_hangup(struct stream *s, bool rest, int err)
@@ -388,7 +403,7 @@ void stream_timer(struct stream *s, uint64_t when)
 
 /* ---- holders --------------------------------------------------------------- */
 
-static struct stream *stream_new(int fd, int out, const struct stream_param *p)
+struct stream *stream_new(const struct medium *m, const struct stream_param *p)
 {
 	struct stream *s = calloc(1, sizeof(*s));
 
@@ -396,10 +411,13 @@ static struct stream *stream_new(int fd, int out, const struct stream_param *p)
 		return NULL;
 	lock_init(&s->lock);
 	atomic_init(&s->refs, 1);
-	s->m = &tcp_medium;
-	s->fd = fd;
-	s->out = out;
+	s->m = m;
+	s->fd = s->out = -1;
+	s->user_gone = true;
+	s->joined = true; /* until stream_start() has offered it */
 	s->p = *p;
+	list_init(&s->shm.owing);
+	list_init(&s->shm.blocked);
 	s->deaf = !p->extended;
 	s->tx.silent = !p->extended && (p->first == STREAM_FIRST_WAIT ||
 					p->first == STREAM_FIRST_YIELD);
@@ -416,7 +434,7 @@ static struct stream *stream_new(int fd, int out, const struct stream_param *p)
 
 /* Into the loop, and to its QP if that waits. Nothing is watched before that: a
  * stream without a user would end at the peer's first word. */
-static int stream_start(struct stream *s)
+int stream_start(struct stream *s)
 {
 	struct rdmap_hdr rtr = { .op = RDMAP_WRITE, .last = true };
 	int ret = s->m->start(s);
@@ -439,6 +457,8 @@ static int stream_start(struct stream *s)
 	if (s->user_gone)
 		park_forget(s); /* a rendezvous whose QP is gone meanwhile */
 	lock_get(&s->lock);
+	if (!s->qp)
+		s->joined = false;
 	tx_run(s);
 	rewatch(s);
 	close_step(s);
@@ -450,11 +470,12 @@ static int stream_start(struct stream *s)
 struct stream *stream_open(int fd, const struct stream_param *p, const uint8_t *first,
 			   size_t len, const struct stream_user *ops, void *user)
 {
-	struct stream *s = stream_new(fd, fd, p);
+	struct stream *s = stream_new(&tcp_medium, p);
 	int ret = -ENOMEM;
 
 	if (!s)
 		return NULL;
+	s->fd = s->out = fd;
 	s->ops = ops;
 	s->user = user;
 	s->user_gone = !ops;
@@ -482,9 +503,10 @@ int stream_open_self(const struct stream_param *p)
 		return -errno;
 	sv[0] = fdset_take(sv[0]);
 	sv[1] = fdset_take(sv[1]);
-	s = stream_new(sv[0], sv[1], p);
+	s = stream_new(&tcp_medium, p);
 	if (s) {
-		s->user_gone = true;
+		s->fd = sv[0];
+		s->out = sv[1];
 		ret = stream_start(s);
 	}
 	if (!ret)

@@ -28,6 +28,7 @@
 #include "dev/poll.h"
 #include "dev/transport.h"
 #include "iwarp/rdmap.h"
+#include "shm/part.h"
 
 #include <sys/uio.h>
 
@@ -256,6 +257,7 @@ struct stream {
 	uint64_t close_by;
 
 	struct list park;    /* park_lock */
+	struct shm_part shm; /* of the medium shm_medium */
 };
 
 /* conn.c */
@@ -286,6 +288,14 @@ void stream_up(struct stream *s, const struct rdmap_hdr *h) REQUIRES(s->lock);
 void stream_want_output(struct stream *s) REQUIRES(s->lock);
 /* Receives, acknowledges, sends; true if anything moved. */
 bool stream_progress(struct stream *s, bool by_thread) REQUIRES(s->lock);
+/* The second half of it. asked: an ack was asked for before this pass. */
+void stream_after(struct stream *s, bool by_thread, bool asked, bool moved)
+	REQUIRES(s->lock);
+/* Nothing more will come. */
+void stream_peer_closed(struct stream *s, int err) REQUIRES(s->lock);
+/* Without holders yet; stream_start() makes it receive and offers it to its QP. */
+struct stream *stream_new(const struct medium *m, const struct stream_param *p);
+int stream_start(struct stream *s);
 /* epoll's bits of what the stream waits for. */
 uint32_t stream_events(const struct stream *s) REQUIRES(s->lock);
 /* The peer ended before our QP was there. What it had said is still for that QP;
@@ -317,11 +327,18 @@ void tx_tcp(struct stream *s) REQUIRES(s->lock);
 void tx_own_part(struct stream *s) REQUIRES(s->lock);
 void tx_ctl(struct stream *s, const struct rdmap_hdr *h) REQUIRES(s->lock);
 bool tx_idle(const struct stream *s);
+/* The WQE at sq.next cannot be sent, by batch.fail (or a response cannot be read). */
+void tx_build_failed(struct stream *s, int fail) REQUIRES(s->lock);
 void tx_fini(struct stream *s);
 
 /* rx.c: receives what is there, at most a turn; true if anything came. Nothing is
  * taken while rx.wait is set and its receive is not there. */
 bool rx_run(struct stream *s) REQUIRES(s->lock);
+/* A frame whose header is in rx.h: what is to become of it; its payload, in pieces;
+ * its effects. -errno breaks the stream. */
+int rx_frame_begin(struct stream *s) REQUIRES(s->lock);
+void rx_copy(struct stream *s, const uint8_t *p, uint32_t n) REQUIRES(s->lock);
+int rx_frame_end(struct stream *s) REQUIRES(s->lock);
 
 /* requester.c */
 /* The number of the n-th request of the QP. */

@@ -4,6 +4,7 @@
 
 #include "dev/qpn.h"
 #include "iwarp/rendezvous.h"
+#include "shm/shm.h"
 
 /* With a reference: another thread may reset the QP meanwhile. */
 static struct stream *stream_of(struct dev_qp *qp)
@@ -76,8 +77,10 @@ static void stop(struct dev_qp *qp)
 	stream_put(s);
 }
 
+/* The nearer way first: who finds TCP must have been able to find it. */
 static int listen_for(struct dev_qp *qp)
 {
+	shm_listen(qp->qp.qp_num);
 	return qpn_listen(qp->qp.qp_num, rendezvous_incoming);
 }
 

@@ -11,8 +11,10 @@
  * park.lock serialises attach and detach; it is outside of all locks of dev.h. */
 #include "iwarp/iwarp.h"
 
+#include "base/conf.h"
 #include "base/log.h"
 #include "iwarp/rendezvous.h"
+#include "shm/shm.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -25,7 +27,8 @@ struct wanted {
 	struct list link; /* park.wanted[] while waiting */
 	struct stream_key key;
 	struct dev_qp *qp;
-	struct rdv_out *out;
+	struct rdv_out *out; /* one of them, if it is us who connect */
+	struct shm_out *shm;
 	struct loop_timer timer; /* runs from the first work posted */
 	bool has_work;
 	bool given_up; /* UC: nobody came in time, work vanishes */
@@ -157,20 +160,69 @@ static void wanted_end(struct wanted *w)
 	w->qp = NULL;
 	if (w->out)
 		rdv_cancel(w->out);
+	if (w->shm)
+		shm_cancel(w->shm);
 	w->out = NULL;
+	w->shm = NULL;
 	if (loop_timer_stop(&w->timer))
 		w->refs--;
 	wanted_put(w);
 }
 
-void park_out_done_locked(struct rdv_out *out)
+static struct wanted *wanted_by(const struct rdv_out *out, const struct shm_out *shm)
 {
 	struct wanted *w;
 
 	for (int i = 0; i < BUCKETS; i++)
 		list_for_each(w, &park.wanted[i], link)
-			if (w->out == out)
-				w->out = NULL;
+			if ((out && w->out == out) || (shm && w->shm == shm))
+				return w;
+	return NULL;
+}
+
+void park_out_done_locked(struct rdv_out *out)
+{
+	struct wanted *w = wanted_by(out, NULL);
+
+	if (w)
+		w->out = NULL;
+}
+
+void park_shm_done_locked(struct shm_out *shm)
+{
+	struct wanted *w = wanted_by(NULL, shm);
+
+	if (w)
+		w->shm = NULL;
+}
+
+void park_shm_failed_locked(struct shm_out *shm, int err)
+{
+	struct wanted *w = wanted_by(NULL, shm);
+
+	if (!w)
+		return;
+	log_info("QP %06x: no shared memory with the process of QP %06x: %s",
+		 w->key.local_qpn, w->key.remote_qpn, strerror(-err));
+	if (conf_get()->transport == CONF_TRANSPORT_SHM) {
+		shm_retry_locked(shm);
+		return;
+	}
+	w->shm = NULL;
+	shm_cancel(shm);
+	w->out = rdv_connect(w->qp, &w->key);
+}
+
+bool park_tcp_refused_locked(struct rdv_out *out)
+{
+	struct wanted *w = wanted_by(out, NULL);
+
+	if (!w || !shm_is_near(&w->key.remote_gid))
+		return false;
+	w->out = NULL;
+	w->shm = shm_connect(w->qp, &w->key, true);
+	rdv_cancel(out);
+	return true;
 }
 
 static void fail_oldest(struct dev_qp *qp, enum ibv_wc_status status, const char *why)
@@ -290,8 +342,11 @@ static int wait_for_stream(struct dev_qp *qp, const struct stream_key *key)
 	list_add_tail(&park.wanted[bucket(key->remote_qpn)], &w->link);
 	if (!qp->made_by_cm && !expected_find(&key->remote_gid, key->remote_qpn) &&
 	    we_connect(qp, key)) {
-		w->out = rdv_connect(qp, key);
-		if (!w->out) {
+		if (shm_is_near(&key->remote_gid) && !is_self(qp, key))
+			w->shm = shm_connect(qp, key, false);
+		else
+			w->out = rdv_connect(qp, key);
+		if (!w->out && !w->shm) {
 			wanted_end(w);
 			return -ENOMEM;
 		}
@@ -308,6 +363,7 @@ int park_attach(struct dev_qp *qp)
 		.unreliable = qp->qp.qp_type == IBV_QPT_UC,
 	};
 	struct rdv_in *in = NULL;
+	struct shm_in *near = NULL;
 	struct stream *s;
 	int ret;
 
@@ -319,11 +375,15 @@ int park_attach(struct dev_qp *qp)
 			list_del(&s->park);
 	} else {
 		ret = wait_for_stream(qp, &key);
-		if (!ret && park_waits_locked(&key))
-			in = rdv_find(&key);
+		if (!ret && park_waits_locked(&key)) {
+			near = shm_find(&key);
+			in = near ? NULL : rdv_find(&key);
+		}
 	}
 	park_unlock();
-	if (in)
+	if (near)
+		shm_accept(near);
+	else if (in)
 		rdv_accept(in);
 	else if (!ret && !s && is_self(qp, &key))
 		ret = open_self(qp);

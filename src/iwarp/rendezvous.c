@@ -195,7 +195,8 @@ static void out_ready(struct loop_fd *lf, uint32_t revents)
 		log_debug("QP %06x: rendezvous with QP %06x: %s", o->key.local_qpn,
 			  o->key.remote_qpn, strerror(-ret));
 		out_drop(o);
-		out_retry_later(o);
+		if (ret != -ECONNREFUSED || !park_tcp_refused_locked(o))
+			out_retry_later(o);
 	}
 	if (ret <= 0) {
 		park_unlock();

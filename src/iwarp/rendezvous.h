@@ -32,5 +32,7 @@ void park_unlock(void);
 bool park_waits_locked(const struct stream_key *key);
 /* The attempt of this QP has ended in a stream: `out` is forgotten. */
 void park_out_done_locked(struct rdv_out *out);
+/* Nobody listens. True: the attempt was cancelled, another way is tried. */
+bool park_tcp_refused_locked(struct rdv_out *out);
 
 #endif

@@ -112,7 +112,7 @@ static void rx_placed(struct stream *s, uint32_t n)
 }
 
 /* Payload that lies in the staging buffer. */
-static void rx_copy(struct stream *s, const uint8_t *p, uint32_t n)
+void rx_copy(struct stream *s, const uint8_t *p, uint32_t n)
 {
 	struct mr_slot *refs[DEV_MAX_SGE];
 	struct iovec iov[DEV_MAX_SGE];
@@ -128,7 +128,7 @@ static void rx_copy(struct stream *s, const uint8_t *p, uint32_t n)
 	rx_placed(s, n);
 }
 
-static int rx_frame_begin(struct stream *s)
+int rx_frame_begin(struct stream *s)
 {
 	struct iw_rx *rx = &s->rx;
 
@@ -206,7 +206,7 @@ static int rx_terminate(struct stream *s)
 	return 0;
 }
 
-static int rx_frame_end(struct stream *s)
+int rx_frame_end(struct stream *s)
 {
 	struct iw_rx *rx = &s->rx;
 

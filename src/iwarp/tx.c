@@ -181,8 +181,7 @@ static ssize_t first_send(struct stream *s)
 	return ret;
 }
 
-/* The WQE at sq.next cannot be sent (or a response cannot be read). */
-static void build_failed(struct stream *s, int fail)
+void tx_build_failed(struct stream *s, int fail)
 {
 	lock_assert_held(&s->lock);
 	if (fail < 0) {
@@ -205,6 +204,7 @@ NO_TSA static ssize_t batch_send(struct stream *s, bool *more)
 	b.bytes = 0;
 	b.niov = b.nrefs = b.nframes = b.used = 0;
 	b.fail = 0;
+	b.emit = NULL;
 	if (qp)
 		lock_get(&qp->lock);
 	failed = req_local_locked(s);
@@ -237,7 +237,7 @@ NO_TSA static ssize_t batch_send(struct stream *s, bool *more)
 	if (*more && (size_t)ret < b.bytes)
 		s->tx.blocked = true;
 	if (ret >= 0 && b.fail && (size_t)ret == b.bytes) {
-		build_failed(s, b.fail);
+		tx_build_failed(s, b.fail);
 		*more = true; /* a NAK, or responses behind the request that failed */
 	}
 	if (failed)

@@ -1,0 +1,648 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Design notes. References: meet.c's table of links has one, each stream one, each
+ * registered descriptor one, the queued work one. A dead link stays until its last
+ * stream is gone.
+ *
+ * Room in the ring is taken by whoever comes first; who finds none leaves itself on
+ * `blocked` (or its message on `later`) and sets the ring's `full`. The peer's
+ * consumer wakes us when it has made room, and every pass of link_run() looks. */
+#include "shm/link.h"
+
+#include "base/fdset.h"
+#include "base/log.h"
+#include "iwarp/iwarp.h"
+#include "shm/shm.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#define LINGER (MSEC / 50) /* the thread looks so long before it sleeps again */
+
+struct link_request {
+	struct list node;
+	struct rec_link m;
+};
+
+struct link_later {
+	struct list node;
+	struct rec_link m;
+};
+
+/* ---- life --------------------------------------------------------------------- */
+
+void link_get(struct link *l)
+{
+	atomic_fetch_add_explicit(&l->refs, 1, memory_order_relaxed);
+}
+
+static void free_list(struct list *head)
+{
+	struct list *n;
+
+	while ((n = list_pop(head)))
+		free(list_entry(n, struct link_request, node));
+}
+_Static_assert(offsetof(struct link_request, node) == offsetof(struct link_later, node),
+	       "free_list() frees both");
+
+void link_put(struct link *l)
+{
+	if (atomic_fetch_sub_explicit(&l->refs, 1, memory_order_acq_rel) != 1)
+		return;
+	free_list(&l->requests);
+	free_list(&l->later);
+	fdset_close(l->peer_wake);
+	if (l->seg && l->sock.fd >= 0)
+		munmap(l->seg, sizeof(*l->seg));
+	lock_fini(&l->rx_lock);
+	lock_fini(&l->tx_lock);
+	free(l->slot);
+	free(l->vacant);
+	free(l);
+}
+
+static void wake_ready(struct loop_fd *lf, uint32_t revents);
+static void sock_ready(struct loop_fd *lf, uint32_t revents);
+static void requests_run(struct loop_work *w);
+
+int link_new(struct link_segment *seg, int side, const struct link_id *peer, int wake,
+	     int peer_wake, int sock, struct link **out)
+{
+	struct link *l = calloc(1, sizeof(*l));
+
+	if (!l)
+		return -ENOMEM;
+	atomic_init(&l->refs, 1);
+	lock_init(&l->rx_lock);
+	lock_init(&l->tx_lock);
+	list_init(&l->owing);
+	list_init(&l->members);
+	list_init(&l->requests);
+	list_init(&l->blocked);
+	list_init(&l->later);
+	list_init(&l->all);
+	l->peer = *peer;
+	l->seg = seg;
+	l->tx = (struct ring_tx){ .sh = &seg->ring[side], .limit = RING_LINES };
+	l->rx = (struct ring_rx){ .sh = &seg->ring[!side] };
+	l->peer_wake = peer_wake;
+	l->work.run = requests_run;
+	l->wake = (struct loop_fd){ .fd = wake, .events = EPOLLIN, .ready = wake_ready };
+	l->sock = (struct loop_fd){ .fd = sock, .events = EPOLLIN, .ready = sock_ready };
+	*out = l;
+	return 0;
+}
+
+static void wake_forgotten(struct loop_fd *lf)
+{
+	fdset_close(lf->fd);
+	link_put(container_of(lf, struct link, wake));
+}
+
+static void sock_forgotten(struct loop_fd *lf)
+{
+	fdset_close(lf->fd);
+	link_put(container_of(lf, struct link, sock));
+}
+
+int link_start(struct link *l)
+{
+	int ret;
+
+	link_get(l);
+	ret = loop_fd_add(&l->wake);
+	if (ret) {
+		link_put(l);
+		return ret;
+	}
+	/* From here on the peer wakes us; what it has sent before is seen now. */
+	atomic_store(&l->rx.sh->doze, 1);
+	if (l->sock.fd >= 0) {
+		link_get(l);
+		ret = loop_fd_add(&l->sock);
+		if (ret) {
+			link_put(l);
+			loop_fd_del(&l->wake, wake_forgotten);
+			return ret;
+		}
+	}
+	link_run(l, true);
+	return 0;
+}
+
+/* Takes what the peer had still to say, then breaks every stream. */
+void link_break(struct link *l, const char *why)
+{
+	lock_get(&l->rx_lock);
+	if (l->dead) {
+		lock_put(&l->rx_lock);
+		return;
+	}
+	lock_put(&l->rx_lock);
+	while (link_run(l, true))
+		; /* ends: the peer is gone, or its records are not taken any more */
+	lock_get(&l->rx_lock);
+	l->dead = true;
+	log_info("link to another process: %s", why);
+	for (uint32_t i = 0; i < l->slots; i++)
+		if (l->slot[i] && l->slot[i] != LINK_TOMB)
+			shm_broken(l->slot[i], why);
+	lock_put(&l->rx_lock);
+	meet_forget(l);
+	shm_open_link_gone(l);
+	loop_fd_del(&l->wake, wake_forgotten);
+	if (l->sock.fd >= 0)
+		loop_fd_del(&l->sock, sock_forgotten);
+}
+
+/* Nothing is ever said on the socket after the greeting. */
+static void sock_ready(struct loop_fd *lf, uint32_t revents)
+{
+	struct link *l = container_of(lf, struct link, sock);
+
+	(void)revents;
+	link_break(l, "the other process has ended");
+}
+
+/* ---- slots --------------------------------------------------------------------- */
+
+static int slots_grow(struct link *l)
+{
+	uint32_t n = l->slots ? 2 * l->slots : 16;
+	struct stream **slot;
+	uint32_t *vacant;
+
+	if (n > LINK_SLOTS_MAX)
+		return -EMFILE;
+	slot = realloc(l->slot, n * sizeof(*slot));
+	if (!slot)
+		return -ENOMEM;
+	l->slot = slot;
+	vacant = realloc(l->vacant, n * sizeof(*vacant));
+	if (!vacant)
+		return -ENOMEM;
+	l->vacant = vacant;
+	for (uint32_t i = n; i-- > l->slots;) {
+		l->slot[i] = NULL;
+		l->vacant[l->nvacant++] = i;
+	}
+	l->slots = n;
+	return 0;
+}
+
+int link_slot_take(struct link *l, struct stream *s)
+{
+	struct shm_part *p = &s->shm;
+	int ret = 0;
+
+	lock_get(&l->rx_lock);
+	if (l->dead)
+		ret = -EPIPE;
+	else if (!l->nvacant)
+		ret = slots_grow(l);
+	if (!ret) {
+		p->l = l;
+		p->slot = l->vacant[--l->nvacant];
+		l->slot[p->slot] = s;
+		link_get(l);
+	}
+	lock_put(&l->rx_lock);
+	return ret;
+}
+
+void link_slot_drop(struct link *l, uint32_t slot, bool tomb)
+{
+	struct shm_part *p;
+
+	lock_get(&l->rx_lock);
+	p = &l->slot[slot]->shm;
+	list_del(&p->owing);
+	lock_get(&l->tx_lock);
+	list_del(&p->blocked);
+	lock_put(&l->tx_lock);
+	l->slot[slot] = tomb ? LINK_TOMB : NULL;
+	if (!tomb)
+		l->vacant[l->nvacant++] = slot;
+	lock_put(&l->rx_lock);
+}
+
+static struct stream *slot_find(struct link *l, uint32_t slot)
+{
+	return slot < l->slots ? l->slot[slot] : NULL;
+}
+
+/* ---- sending -------------------------------------------------------------------- */
+
+/* The record was published before; the fence orders it against reading doze: either
+ * we see that the consumer dozes, or it sees the record when it looks once more. */
+void link_wake(struct link *l)
+{
+	static const uint64_t one = 1;
+
+	atomic_thread_fence(memory_order_seq_cst);
+	if (!atomic_load_explicit(&l->tx.sh->doze, memory_order_relaxed) ||
+	    !atomic_exchange(&l->tx.sh->doze, 0))
+		return;
+	if (write(l->peer_wake, &one, sizeof(one)) < 0 && errno != EAGAIN)
+		log_debug("waking a peer: %s", strerror(errno));
+}
+
+static bool link_put_record(struct link *l, const struct rec_link *m)
+{
+	struct rec_link *at = ring_reserve(&l->tx, sizeof(*m));
+
+	lock_assert_held(&l->tx_lock);
+	if (!at)
+		return false;
+	memcpy((uint8_t *)at + sizeof(at->word), (const uint8_t *)m + sizeof(m->word),
+	       sizeof(*m) - sizeof(m->word));
+	ring_publish(&l->tx, sizeof(*m), REC_LINK);
+	return true;
+}
+
+int link_send(struct link *l, const struct rec_link *m)
+{
+	struct link_later *later;
+	int ret = 0;
+
+	lock_get(&l->tx_lock);
+	if (!list_empty(&l->later) || !link_put_record(l, m)) {
+		later = malloc(sizeof(*later));
+		if (later) {
+			later->m = *m;
+			list_add_tail(&l->later, &later->node);
+			atomic_store(&l->waits, true);
+			atomic_store(&l->tx.sh->full, 1);
+		} else {
+			ret = -ENOMEM;
+		}
+	}
+	lock_put(&l->tx_lock);
+	link_wake(l);
+	return ret;
+}
+
+static void send_later(struct link *l)
+{
+	struct link_later *later, *tmp;
+
+	lock_assert_held(&l->tx_lock);
+	list_for_each_safe(later, tmp, &l->later, node) {
+		if (!link_put_record(l, &later->m))
+			return;
+		list_del(&later->node);
+		free(later);
+	}
+}
+
+/* There may be room again: those who wait try. */
+static void unblock(struct link *l)
+{
+	struct list go = LIST_INIT(go), *n;
+	bool wake;
+
+	if (!atomic_load_explicit(&l->waits, memory_order_relaxed))
+		return;
+	lock_get(&l->tx_lock);
+	wake = !list_empty(&l->later);
+	send_later(l);
+	if (ring_reserve(&l->tx, RING_RECORD_MAX))
+		while ((n = list_pop(&l->blocked)))
+			list_add_tail(&go, n);
+	atomic_store(&l->waits, !list_empty(&l->blocked) || !list_empty(&l->later));
+	if (atomic_load(&l->waits))
+		atomic_store(&l->tx.sh->full, 1); /* the peer has cleared it */
+	lock_put(&l->tx_lock);
+	while ((n = list_pop(&go)))
+		shm_unblocked(container_of(n, struct stream, shm.blocked));
+	if (wake)
+		link_wake(l);
+}
+
+/* ---- receiving ------------------------------------------------------------------- */
+
+static void request_queue(struct link *l, const struct rec_link *m)
+{
+	struct link_request *r = l->nrequests < LINK_REQUESTS_MAX ? malloc(sizeof(*r)) : NULL;
+	struct rec_link refused = { .type = LINK_REFUSED, .slot = m->from };
+
+	lock_assert_held(&l->rx_lock);
+	if (!r) {
+		link_send(l, &refused);
+		return;
+	}
+	r->m = *m;
+	list_add_tail(&l->requests, &r->node);
+	l->nrequests++;
+	link_get(l);
+	if (!loop_post(&l->work))
+		link_put(l);
+}
+
+static void requests_run(struct loop_work *w)
+{
+	struct link *l = container_of(w, struct link, work);
+	struct list *n;
+
+	lock_get(&l->rx_lock);
+	while ((n = list_pop(&l->requests))) {
+		struct link_request *r = list_entry(n, struct link_request, node);
+
+		l->nrequests--;
+		lock_put(&l->rx_lock);
+		shm_open_request(l, &r->m);
+		free(r);
+		lock_get(&l->rx_lock);
+	}
+	lock_put(&l->rx_lock);
+	link_put(l);
+}
+
+static int receive_link(struct link *l, const void *rec, uint32_t bytes)
+{
+	struct rec_link m;
+	struct stream *s;
+
+	lock_assert_held(&l->rx_lock);
+	if (bytes != sizeof(m))
+		return -EPROTO;
+	memcpy(&m, rec, sizeof(m));
+	if (m.type == LINK_OPEN) {
+		request_queue(l, &m);
+		return 0;
+	}
+	s = slot_find(l, m.slot);
+	if (m.type == LINK_CLOSE && s == LINK_TOMB) {
+		l->slot[m.slot] = NULL;
+		l->vacant[l->nvacant++] = m.slot;
+		return 0;
+	}
+	if (!s || s == LINK_TOMB)
+		return 0;
+	switch (m.type) {
+	case LINK_OPENED:
+		shm_opened(s, m.from);
+		return 0;
+	case LINK_REFUSED:
+		shm_refused(s);
+		return 0;
+	case LINK_CLOSE:
+		shm_closed(s, m.err);
+		return 0;
+	default:
+		return -EPROTO;
+	}
+}
+
+static int receive_stream(struct link *l, const void *rec, uint32_t bytes, bool by_thread)
+{
+	uint32_t slot = __atomic_load_n(&((const struct rec_stream *)rec)->slot,
+					__ATOMIC_RELAXED);
+	struct stream *s = slot_find(l, slot);
+	struct shm_part *p;
+	int ret;
+
+	lock_assert_held(&l->rx_lock);
+	if (bytes < sizeof(struct rec_stream))
+		return -EPROTO;
+	if (!s || s == LINK_TOMB)
+		return 0; /* said before the peer knew that it is closed */
+	ret = shm_receive(s, rec, bytes, by_thread);
+	p = &s->shm;
+	if (ret != -EAGAIN && !list_linked(&p->owing))
+		list_add_tail(&l->owing, &p->owing);
+	return ret;
+}
+
+/* Up to a turn. -EPROTO: the peer is not to be listened to any more. */
+static int receive(struct link *l, bool by_thread, bool *moved)
+{
+	uint32_t bytes, total = 0;
+	const void *rec;
+	uint8_t kind;
+	int ret = 0;
+
+	lock_assert_held(&l->rx_lock);
+	for (int i = 0; i < LINK_TURN && total < LINK_TURN_BYTES; i++) {
+		rec = ring_peek(&l->rx, &bytes, &kind);
+		if (!rec)
+			return bytes ? -EPROTO : 0;
+		ret = kind == REC_STREAM ? receive_stream(l, rec, bytes, by_thread) :
+		      kind == REC_LINK	 ? receive_link(l, rec, bytes) :
+					   -EPROTO;
+		if (ret)
+			return ret == -EAGAIN ? 0 : ret;
+		ring_consume(&l->rx, bytes);
+		total += bytes;
+		l->bulk |= bytes >= LINK_BULK;
+		*moved = true;
+	}
+	return 0;
+}
+
+static void look_again(struct link *l, bool by_thread)
+{
+	struct list *n, *next, *stop = &l->owing;
+
+	lock_assert_held(&l->rx_lock);
+	for (n = stop->next; n != stop; n = next) {
+		struct stream *s = container_of(n, struct stream, shm.owing);
+
+		next = n->next;
+		if (!shm_after(s, by_thread))
+			list_del(n);
+	}
+}
+
+static bool any_armed(struct link *l)
+{
+	struct link_member *m;
+	unsigned n = 0;
+
+	list_for_each(m, &l->members, node)
+		if (m->cq->armed != CQ_IDLE || ++n > LINK_MEMBERS_SEEN)
+			return true;
+	return false;
+}
+
+static void wake_self(struct link *l)
+{
+	static const uint64_t one = 1;
+
+	if (write(l->wake.fd, &one, sizeof(one)) < 0 && errno != EAGAIN)
+		log_debug("waking the thread: %s", strerror(errno));
+}
+
+/* Sets doze as the header says. Storing it before looking once more pairs with
+ * link_wake(). */
+static void reconsider(struct link *l)
+{
+	bool doze = !l->leases || any_armed(l);
+
+	lock_assert_held(&l->rx_lock);
+	if (l->dead)
+		return;
+	atomic_store(&l->rx.sh->doze, doze);
+	atomic_thread_fence(memory_order_seq_cst);
+	if (doze && ring_has(&l->rx))
+		wake_self(l);
+}
+
+bool link_run(struct link *l, bool by_thread)
+{
+	bool moved = false;
+	int ret = 0;
+
+	if (by_thread)
+		lock_get(&l->rx_lock);
+	else if (!lock_try(&l->rx_lock))
+		return false;
+	if (!l->dead && !l->bad) {
+		l->bulk = false;
+		ret = receive(l, by_thread, &moved);
+		l->bad = ret != 0;
+		if (!list_empty(&l->owing))
+			look_again(l, by_thread);
+		atomic_store_explicit(&l->owes, !list_empty(&l->owing),
+				      memory_order_relaxed);
+		if (moved && atomic_load_explicit(&l->rx.sh->full, memory_order_relaxed) &&
+		    atomic_exchange(&l->rx.sh->full, 0))
+			link_wake(l);
+		unblock(l);
+	}
+	lock_put(&l->rx_lock);
+	if (ret)
+		wake_self(l); /* the thread ends it: see wake_ready() */
+	return moved;
+}
+
+/* Much data streams in, and more is microseconds away: dozing would cost the peer a
+ * system call for each record. */
+static void linger(struct link *l)
+{
+	uint64_t now = loop_now(), until = now + LINGER;
+
+	for (; now < until; now = loop_now())
+		if (link_run(l, true))
+			until = now + LINGER;
+}
+
+static void wake_ready(struct loop_fd *lf, uint32_t revents)
+{
+	struct link *l = container_of(lf, struct link, wake);
+	uint64_t count;
+	bool bad, bulk;
+
+	(void)revents;
+	if (read(lf->fd, &count, sizeof(count)) < 0 && errno != EAGAIN)
+		log_debug("eventfd of a link: %s", strerror(errno));
+	link_run(l, true);
+	lock_get(&l->rx_lock);
+	bulk = l->bulk;
+	lock_put(&l->rx_lock);
+	if (bulk)
+		linger(l);
+	lock_get(&l->rx_lock);
+	reconsider(l);
+	bad = l->bad || !ring_sane(&l->tx);
+	lock_put(&l->rx_lock);
+	if (bad)
+		link_break(l, "the other process broke the rules of the ring");
+}
+
+/* ---- members ---------------------------------------------------------------------- */
+
+static bool member_progress(struct poll_source *src, bool by_thread)
+{
+	struct link_member *m = container_of(src, struct link_member, src);
+	bool moved = link_run(m->l, by_thread);
+
+	src->again = atomic_load_explicit(&m->l->owes, memory_order_relaxed);
+	return moved;
+}
+
+static void member_lease(struct poll_source *src, bool leased)
+{
+	struct link_member *m = container_of(src, struct link_member, src);
+
+	lock_get(&m->l->rx_lock);
+	if (m->leased != leased) {
+		m->leased = leased;
+		m->l->leases += leased ? 1u : -1u;
+	}
+	reconsider(m->l);
+	lock_put(&m->l->rx_lock);
+}
+
+static struct link_member *member_find(struct link *l, struct dev_cq *cq)
+{
+	struct link_member *m;
+
+	list_for_each(m, &l->members, node)
+		if (m->cq == cq)
+			return m;
+	return NULL;
+}
+
+/* park.lock serialises joining and leaving. */
+int link_join(struct link *l, struct dev_cq *cq, struct link_member **out)
+{
+	struct link_member *m;
+	int ret;
+
+	lock_get(&l->rx_lock);
+	m = member_find(l, cq);
+	if (m)
+		m->streams++;
+	lock_put(&l->rx_lock);
+	*out = m;
+	if (m)
+		return 0;
+	m = calloc(1, sizeof(*m));
+	if (!m)
+		return -ENOMEM;
+	m->l = l;
+	m->cq = cq;
+	m->streams = 1;
+	m->src.fd = -1;
+	m->src.progress = member_progress;
+	m->src.lease = member_lease;
+	ret = poll_add(cq, &m->src);
+	if (ret) {
+		free(m);
+		return ret;
+	}
+	link_get(l);
+	lock_get(&l->rx_lock);
+	list_add_head(&l->members, &m->node);
+	reconsider(l);
+	lock_put(&l->rx_lock);
+	*out = m;
+	return 0;
+}
+
+void link_leave(struct link_member *m)
+{
+	struct link *l = m->l;
+	bool last;
+
+	lock_get(&l->rx_lock);
+	last = !--m->streams;
+	if (last) {
+		list_del(&m->node);
+		if (m->leased)
+			l->leases--;
+		m->leased = false;
+		reconsider(l);
+	}
+	lock_put(&l->rx_lock);
+	if (!last)
+		return;
+	poll_del(&m->src);
+	free(m);
+	link_put(l);
+}

@@ -1,0 +1,137 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* A link: what two processes of one host share. One ring each way carries the
+ * messages of all streams between them, so a connection costs no descriptor and no
+ * mapping, and looking for news costs the same for one stream or ten thousand.
+ *
+ * Files: ring.c the ring; rec.c its records; link.c life, sending, receiving, who
+ * is awake; meet.c how processes find each other (unix sockets); stream.c shared
+ * memory as the medium of a stream; open.c streams for QPs known by GID and number.
+ *
+ * Who receives. A poller that leases the link (dev/poll.h) looks at the ring; the
+ * ring's `doze` is 0 then and the peer makes no system call. Else doze is 1: the
+ * peer's next record is followed by a write to our eventfd, and the loop thread
+ * receives. An armed CQ keeps the thread in charge, whoever polls beside it.
+ *
+ * Locks (outer first): park.lock, a poll group's lock > rx_lock > stream lock >
+ * qp->lock > tx_lock. rx_lock is tried by pollers, waited for by the thread. */
+#ifndef ANYRDMA_SHM_LINK_H
+#define ANYRDMA_SHM_LINK_H
+
+#include "base/list.h"
+#include "base/lock.h"
+#include "base/loop.h"
+#include "dev/poll.h"
+#include "shm/part.h"
+#include "shm/rec.h"
+#include "shm/ring.h"
+
+struct stream;
+
+enum {
+	LINK_SLOTS_MAX = 1 << 20, /* streams of one link, and so of a hostile peer */
+	LINK_TURN = 256,	  /* records received before others get a turn, */
+	LINK_TURN_BYTES = 256 * 1024, /* or bytes */
+	LINK_BULK = 8 * 1024,	  /* bytes of a record that is part of much data */
+	LINK_REQUESTS_MAX = 256,  /* OPENs that wait for the loop thread */
+	LINK_MEMBERS_SEEN = 16,	  /* with more CQs the thread stays in charge */
+};
+
+/* The mapped segment. ring[0] is the connector's to send. */
+struct link_segment {
+	struct ring_shared ring[2];
+};
+
+struct link_id {
+	uint64_t word[2]; /* drawn at random, once in a process */
+};
+
+/* A CQ of whose QPs some have streams on the link: the link among the sources of its
+ * poll group. */
+struct link_member {
+	struct poll_source src;
+	struct link *l;
+	struct dev_cq *cq;
+	unsigned streams;
+	bool leased;
+	struct list node; /* link.members */
+};
+
+struct link {
+	atomic_int refs;
+	struct link_id peer;
+	struct list all; /* meet.c */
+
+	struct lock rx_lock; /* guards these: */
+	struct ring_rx rx;
+	struct stream **slot; /* NULL: free; LINK_TOMB: ours is closed, the peer's not */
+	uint32_t *vacant;     /* stack of free slots */
+	uint32_t slots, nvacant;
+	struct list requests; /* struct link_request, for the loop thread */
+	unsigned nrequests;
+	struct list owing;    /* streams to look at again: shm_part.owing */
+	struct list members;
+	unsigned leases;      /* members that lease */
+	bool bad;	      /* the peer broke the rules: the thread ends it */
+	bool bulk;	      /* the last pass moved much data */
+	bool dead;
+	_Atomic bool owes;    /* owing is not empty */
+
+	struct lock tx_lock; /* guards these: */
+	struct ring_tx tx;
+	struct list blocked; /* streams that wait for room: shm_part.blocked */
+	struct list later;   /* struct link_later: messages of the link that wait too */
+	_Atomic bool waits;  /* blocked or later is not empty */
+
+	struct loop_work work; /* requests to handle */
+	int peer_wake;	     /* written to when the peer dozes */
+	struct loop_fd wake; /* our eventfd, which the peer writes to */
+	struct loop_fd sock; /* its end tells of the peer's end; fd -1 within a process */
+	struct link_segment *seg;
+};
+
+#define LINK_TOMB ((struct stream *)(uintptr_t)1)
+
+/* Makes the link; descriptors are taken over on success. `side` 0: the connector.
+ * peer_wake may belong to another link of this process (then sock is -1). */
+int link_new(struct link_segment *seg, int side, const struct link_id *peer, int wake,
+	     int peer_wake, int sock, struct link **out);
+/* Starts to receive. */
+int link_start(struct link *l);
+void link_get(struct link *l);
+void link_put(struct link *l);
+/* The peer has ended or talks nonsense: what it had sent is received, then all its
+ * streams break. Loop thread. */
+void link_break(struct link *l, const char *why);
+
+/* A slot for s. -ENOMEM, -EMFILE (too many), -EPIPE (dead). */
+int link_slot_take(struct link *l, struct stream *s);
+/* The slot's stream is gone; tomb: the peer has not closed yet. */
+void link_slot_drop(struct link *l, uint32_t slot, bool tomb);
+
+/* Queues a message of the link; never fails for want of room. -EPIPE, -ENOMEM. */
+int link_send(struct link *l, const struct rec_link *m);
+/* Wakes the peer if it dozes; after publishing. */
+void link_wake(struct link *l);
+
+/* CQ members, counted by streams. */
+int link_join(struct link *l, struct dev_cq *cq, struct link_member **out);
+void link_leave(struct link_member *m);
+
+/* Receives; true if anything came. */
+bool link_run(struct link *l, bool by_thread);
+
+/* stream.c: one message of the peer's for s; -EPROTO breaks the stream. -EAGAIN:
+ * the stream is busy, ask again (pollers only). */
+int shm_receive(struct stream *s, const void *rec, uint32_t bytes, bool by_thread);
+/* Acknowledges, sends; true: look again. */
+bool shm_after(struct stream *s, bool by_thread);
+void shm_closed(struct stream *s, int err);  /* the peer closed */
+void shm_opened(struct stream *s, uint32_t peer);
+void shm_refused(struct stream *s);
+void shm_broken(struct stream *s, const char *why); /* the link is dead */
+void shm_unblocked(struct stream *s);	     /* there is room again */
+/* open.c: a QP of the peer looks for one of ours. Loop thread, no lock. */
+void shm_open_request(struct link *l, const struct rec_link *m);
+void shm_open_link_gone(struct link *l);
+
+#endif

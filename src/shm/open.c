@@ -1,0 +1,381 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Streams over links for QPs known by GID and number alone. The connecting side makes
+ * its stream first and names its slot in OPEN; the other answers OPENED with its own
+ * once a QP of that number waits for this peer, or REFUSED when none came in time:
+ * then the connector asks again, as it does over TCP.
+ *
+ * park.lock guards all objects here. */
+#include "shm/shm.h"
+
+#include "base/conf.h"
+#include "base/log.h"
+#include "dev/gid.h"
+#include "dev/qpn.h"
+#include "iwarp/iwarp.h"
+#include "shm/link.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+	PARKED_MS = 10000,
+	PARKED_MAX = 64,
+	RETRY_MIN_MS = 10,
+	RETRY_MAX_MS = 200,
+};
+
+struct shm_out {
+	int refs; /* owner; the question pending at meet.c; the stream; the timer */
+	bool cancelled;
+	struct stream_key key;
+	union ibv_gid local_gid;
+	struct meet meet;
+	struct loop_timer timer;
+	unsigned pause_ms;
+};
+
+/* An OPEN for a QP that does not wait yet. */
+struct shm_in {
+	struct list node;
+	int refs; /* the list's, the timer's, shm_find()'s */
+	bool gone;
+	struct link *l;
+	struct rec_link m;
+	struct loop_timer timer;
+};
+
+static struct list parked = LIST_INIT(parked);
+static unsigned nparked;
+
+bool shm_is_near(const union ibv_gid *gid)
+{
+	return conf_get()->transport != CONF_TRANSPORT_TCP && gid_index(gid, 0) >= 0;
+}
+
+int shm_listen(uint32_t qpn)
+{
+	if (conf_get()->transport == CONF_TRANSPORT_TCP)
+		return 0;
+	return meet_listen(qpn_port(qpn));
+}
+
+static struct stream *stream_on(struct link *l, const union ibv_gid *local,
+				const struct stream_key *k)
+{
+	struct stream_param p = {
+		.local_gid = *local,
+		.remote_gid = k->remote_gid,
+		.local_qpn = k->local_qpn,
+		.remote_qpn = k->remote_qpn,
+		.extended = true,
+	};
+	struct stream *s = stream_new(&shm_medium, &p);
+
+	if (s && link_slot_take(l, s)) {
+		stream_put(s);
+		return NULL;
+	}
+	return s;
+}
+
+/* ---- outgoing ---------------------------------------------------------------------- */
+
+static void out_put(struct shm_out *o, int n)
+{
+	o->refs -= n;
+	if (!o->refs)
+		free(o);
+}
+
+static void out_ask(struct shm_out *o)
+{
+	o->refs++;
+	meet_ask(qpn_port(o->key.remote_qpn), &o->meet);
+}
+
+void shm_retry_locked(struct shm_out *o)
+{
+	if (loop_timer_set(&o->timer, loop_now() + o->pause_ms * MSEC))
+		o->refs++;
+	o->pause_ms = o->pause_ms * 2 < RETRY_MAX_MS ? o->pause_ms * 2 : RETRY_MAX_MS;
+}
+
+static void out_again(struct loop_timer *t)
+{
+	struct shm_out *o = container_of(t, struct shm_out, timer);
+
+	park_lock();
+	if (!o->cancelled)
+		out_ask(o);
+	out_put(o, 1);
+	park_unlock();
+}
+
+static int out_open(struct shm_out *o, struct link *l)
+{
+	struct stream *s = stream_on(l, &o->local_gid, &o->key);
+	struct rec_link m = {
+		.type = LINK_OPEN,
+		.src_qpn = o->key.local_qpn,
+		.dst_qpn = o->key.remote_qpn,
+		.src_gid = o->local_gid,
+		.dst_gid = o->key.remote_gid,
+	};
+
+	if (!s)
+		return -ENOMEM;
+	s->shm.out = o;
+	o->refs++;
+	m.from = s->shm.slot;
+	if (link_send(l, &m))
+		shm_refused(s);
+	return 0;
+}
+
+static void out_met(struct meet *m, struct link *l, int err)
+{
+	struct shm_out *o = container_of(m, struct shm_out, meet);
+
+	park_lock();
+	if (!o->cancelled && l && out_open(o, l))
+		shm_retry_locked(o);
+	if (!o->cancelled && !l)
+		park_shm_failed_locked(o, err);
+	out_put(o, 1);
+	park_unlock();
+	if (l)
+		link_put(l);
+}
+
+/* Never opened: nobody knows it. */
+static void discard(struct stream *s)
+{
+	struct link *l = s->shm.l;
+
+	link_slot_drop(l, s->shm.slot, false);
+	stream_put(s);
+	link_put(l);
+}
+
+/* Loop thread, no locks. */
+static void open_run(struct loop_work *w)
+{
+	struct stream *s = container_of(w, struct stream, shm.open_work);
+	struct shm_out *o = s->shm.out;
+	int err = s->shm.open_err;
+	bool done = false;
+
+	park_lock();
+	s->shm.out = NULL;
+	if (!o->cancelled && err)
+		shm_retry_locked(o);
+	if (!o->cancelled && !err) {
+		o->cancelled = true;
+		park_shm_done_locked(o);
+		done = true;
+	}
+	out_put(o, done ? 2 : 1); /* the owner's too */
+	park_unlock();
+	if (err)
+		discard(s);
+	else
+		stream_start(s);
+}
+
+void shm_open_over(struct stream *s, int err)
+{
+	if (!s->shm.out)
+		return;
+	s->shm.open_err = err;
+	s->shm.open_work.run = open_run;
+	loop_post(&s->shm.open_work);
+}
+
+void shm_opened(struct stream *s, uint32_t peer)
+{
+	lock_get(&s->lock);
+	if (!s->shm.opened) {
+		s->shm.opened = true;
+		s->shm.peer = peer;
+		shm_open_over(s, 0);
+	}
+	stream_unlock(s);
+}
+
+void shm_refused(struct stream *s)
+{
+	lock_get(&s->lock);
+	if (!s->shm.opened)
+		shm_open_over(s, -EAGAIN);
+	stream_unlock(s);
+}
+
+struct shm_out *shm_connect(struct dev_qp *qp, const struct stream_key *key, bool pause)
+{
+	struct shm_out *o = calloc(1, sizeof(*o));
+
+	if (!o)
+		return NULL;
+	o->refs = 1;
+	o->key = *key;
+	o->local_gid = qp->local_gid;
+	o->pause_ms = RETRY_MIN_MS;
+	o->timer.fire = out_again;
+	o->meet.done = out_met;
+	if (pause)
+		shm_retry_locked(o);
+	else
+		out_ask(o);
+	return o;
+}
+
+void shm_cancel(struct shm_out *o)
+{
+	o->cancelled = true;
+	out_put(o, loop_timer_stop(&o->timer) ? 2 : 1);
+}
+
+/* ---- incoming ----------------------------------------------------------------------- */
+
+static void in_put(struct shm_in *in, int n)
+{
+	in->refs -= n;
+	if (in->refs)
+		return;
+	link_put(in->l);
+	free(in);
+}
+
+static void in_end(struct shm_in *in)
+{
+	if (in->gone)
+		return;
+	in->gone = true;
+	list_del(&in->node);
+	nparked--;
+	in_put(in, loop_timer_stop(&in->timer) ? 2 : 1);
+}
+
+static void refuse(struct link *l, const struct rec_link *m)
+{
+	struct rec_link r = { .type = LINK_REFUSED, .slot = m->from };
+
+	link_send(l, &r);
+}
+
+static void in_timeout(struct loop_timer *t)
+{
+	struct shm_in *in = container_of(t, struct shm_in, timer);
+
+	park_lock();
+	if (!in->gone) {
+		refuse(in->l, &in->m);
+		in_end(in);
+	}
+	in_put(in, 1);
+	park_unlock();
+}
+
+static void key_of(const struct rec_link *m, struct stream_key *k)
+{
+	k->local_qpn = m->dst_qpn;
+	k->remote_qpn = m->src_qpn;
+	k->remote_gid = m->src_gid;
+}
+
+static void accept_open(struct link *l, const struct rec_link *m)
+{
+	struct rec_link r = { .type = LINK_OPENED, .slot = m->from };
+	struct stream_key key;
+	struct stream *s;
+
+	key_of(m, &key);
+	s = stream_on(l, &m->dst_gid, &key);
+	if (!s) {
+		refuse(l, m);
+		return;
+	}
+	s->shm.peer = m->from;
+	s->shm.opened = true;
+	r.from = s->shm.slot;
+	link_send(l, &r);
+	stream_start(s);
+}
+
+struct shm_in *shm_find(const struct stream_key *k)
+{
+	struct stream_key key;
+	struct shm_in *in;
+
+	list_for_each(in, &parked, node) {
+		key_of(&in->m, &key);
+		if (key.local_qpn != k->local_qpn || key.remote_qpn != k->remote_qpn ||
+		    memcmp(&key.remote_gid, &k->remote_gid, sizeof(k->remote_gid)))
+			continue;
+		in->refs++;
+		return in;
+	}
+	return NULL;
+}
+
+void shm_accept(struct shm_in *in)
+{
+	bool mine;
+
+	park_lock();
+	mine = !in->gone;
+	in_end(in);
+	park_unlock();
+	if (mine)
+		accept_open(in->l, &in->m);
+	park_lock();
+	in_put(in, 1);
+	park_unlock();
+}
+
+static bool park_it(struct link *l, const struct rec_link *m)
+{
+	struct shm_in *in = nparked < PARKED_MAX ? calloc(1, sizeof(*in)) : NULL;
+
+	if (!in)
+		return false;
+	in->refs = 1;
+	in->l = l;
+	in->m = *m;
+	in->timer.fire = in_timeout;
+	link_get(l);
+	list_add_tail(&parked, &in->node);
+	nparked++;
+	if (loop_timer_set(&in->timer, loop_now() + PARKED_MS * MSEC))
+		in->refs++;
+	return true;
+}
+
+void shm_open_request(struct link *l, const struct rec_link *m)
+{
+	struct stream_key key;
+	bool waits, kept = true;
+
+	key_of(m, &key);
+	park_lock();
+	waits = park_waits_locked(&key);
+	if (!waits)
+		kept = park_it(l, m);
+	park_unlock();
+	if (waits)
+		accept_open(l, m);
+	else if (!kept)
+		refuse(l, m);
+}
+
+void shm_open_link_gone(struct link *l)
+{
+	struct shm_in *in, *tmp;
+
+	park_lock();
+	list_for_each_safe(in, tmp, &parked, node)
+		if (in->l == l)
+			in_end(in);
+	park_unlock();
+}

@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Records of a link's rings: messages of streams, and messages of the link itself.
+ * Both processes run on this host, so integers are in its byte order. */
+#ifndef ANYRDMA_SHM_REC_H
+#define ANYRDMA_SHM_REC_H
+
+#include "iwarp/rdmap.h"
+
+#include <infiniband/verbs.h>
+
+/* Kinds of ring records. */
+enum rec_kind {
+	REC_STREAM = 1, /* struct rec_stream, its body, payload */
+	REC_LINK = 2,	/* struct rec_link */
+};
+
+enum { REC_LAST = 1, REC_ACK_REQ = 2, REC_ACK = 4 };
+
+/* A message of a stream: struct rdmap_hdr, what of it is used. 32 bytes, so that 32
+ * bytes of payload still share its cache line. */
+struct rec_stream {
+	uint32_t word; /* the ring's */
+	uint32_t slot; /* of the receiver */
+	uint8_t op;    /* enum rdmap_op */
+	uint8_t flags; /* REC_* */
+	uint16_t body; /* bytes between this and the payload */
+	uint32_t ack;  /* REC_ACK: everything up to this number is done */
+	uint32_t stag; /* tagged: STag; else the key to invalidate */
+	uint32_t msn;
+	uint64_t to;   /* tagged: offset; else the message's offset */
+};
+_Static_assert(sizeof(struct rec_stream) == 32, "half a line");
+
+enum link_type {
+	LINK_OPEN = 1,	  /* a QP looks for its peer: from slot, key */
+	LINK_OPENED = 2,  /* ... found: slot, from */
+	LINK_REFUSED = 3, /* ... not ready, try again: slot */
+	LINK_CLOSE = 4,	  /* nothing more comes for this slot; err */
+};
+
+struct rec_link {
+	uint32_t word;
+	uint8_t type;	/* enum link_type */
+	uint8_t pad[3];
+	uint32_t slot;	/* of the receiver */
+	uint32_t from;	/* of the sender */
+	int32_t err;	/* LINK_CLOSE: 0, or -errno */
+	uint32_t src_qpn, dst_qpn;
+	union ibv_gid src_gid, dst_gid;
+};
+
+/* Bytes of h's record before its payload, at most REC_HEAD_MAX. */
+enum { REC_HEAD_MAX = sizeof(struct rec_stream) + 32 + RDMAP_CTL_DATA };
+uint32_t rec_head(const struct rdmap_hdr *h);
+
+/* Writes everything but the word and the payload. */
+void rec_put(void *at, uint32_t slot, const struct rdmap_hdr *h);
+
+/* Adds the acknowledgement to a record that rec_put() has written. */
+static inline void rec_put_ack(void *at, uint32_t number)
+{
+	struct rec_stream *r = at;
+
+	r->flags |= REC_ACK;
+	r->ack = number;
+}
+
+/* Reads a record of `bytes` that the peer may still be changing: each byte is read
+ * once. Bytes before the payload, or -EPROTO. Every field of *h that the message has
+ * is set, and h->payload fits the record. */
+int rec_get(const void *at, uint32_t bytes, struct rec_stream *r, struct rdmap_hdr *h);
+
+#endif

@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* A ring of records in memory that two processes share: one produces, one
+ * consumes. Pure memory: no system call, no lock (each end has one user at a time,
+ * which is the owner's business), and nothing the other process wrote is believed.
+ *
+ * Positions count lines of 64 bytes, mod 2^32. A record is contiguous and begins a
+ * line with its word: its size in bytes and its kind, never 0, stored last. So the
+ * consumer watches the very line that carries the news, and no index travels for a
+ * record:
+ *
+ *	producer                               consumer
+ *	fill the record                        acquire word; 0: nothing there
+ *	word of the line after it = 0          copy what matters, use it
+ *	release word                           release head
+ *
+ * The word behind is cleared before the record shows, else old payload would be
+ * taken for a word. A record that does not fit before the end of the ring leaves a
+ * RING_WRAP there and stands at the beginning. */
+#ifndef ANYRDMA_SHM_RING_H
+#define ANYRDMA_SHM_RING_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+enum {
+	RING_LINE = 64,
+	RING_LINES = 4096,	    /* 256 KiB: stays in a core's second-level cache */
+	RING_RECORD_MAX = 32 * 1024, /* bytes; several fit, so both ends work at once */
+	RING_WRAP = 255,	    /* kind: go on at the beginning */
+};
+_Static_assert(RING_LINES * RING_LINE >= 4 * RING_RECORD_MAX, "records overlap in time");
+
+/* What both processes map. Each line has one writer. */
+struct ring_shared {
+	/* consumer: everything before it may be overwritten */
+	_Alignas(RING_LINE) _Atomic uint32_t head;
+	/* consumer: not 0 while it does not look; set to 0 by who wakes it */
+	_Alignas(RING_LINE) _Atomic uint32_t doze;
+	/* producer: not 0 while it waits for room; set to 0 by who tells it */
+	_Alignas(RING_LINE) _Atomic uint32_t full;
+	_Alignas(RING_LINE) uint8_t line[RING_LINES][RING_LINE];
+};
+
+struct ring_tx {
+	struct ring_shared *sh;
+	uint32_t tail;	/* next record */
+	uint32_t at;	/* where the reserved one stands: tail, or behind the wrap */
+	uint32_t limit; /* tail may grow up to here; head as last seen + RING_LINES */
+};
+
+struct ring_rx {
+	struct ring_shared *sh;
+	uint32_t head;
+};
+
+static inline uint32_t ring_lines(uint32_t bytes)
+{
+	return (bytes + RING_LINE - 1) / RING_LINE;
+}
+
+static inline void *ring_line(struct ring_shared *sh, uint32_t pos)
+{
+	return sh->line[pos % RING_LINES];
+}
+
+static inline _Atomic uint32_t *ring_word(struct ring_shared *sh, uint32_t pos)
+{
+	return (_Atomic uint32_t *)ring_line(sh, pos);
+}
+
+/* Memory for a record of `bytes` (4 of them for its word), or NULL: no room now, or
+ * the peer's head is nonsense (ring_sane() tells). Nothing shows before
+ * ring_publish(); asking again, for other sizes too, is free. */
+void *ring_reserve(struct ring_tx *r, uint32_t bytes);
+/* The record last reserved, in its whole size or less, shows. */
+void ring_publish(struct ring_tx *r, uint32_t bytes, uint8_t kind);
+bool ring_sane(const struct ring_tx *r);
+
+/* The next record, or NULL: none is there, or the peer wrote nonsense (then *bytes
+ * is UINT32_MAX). The memory stays the peer's to scribble on: copy, then check. */
+const void *ring_peek(struct ring_rx *r, uint32_t *bytes, uint8_t *kind);
+/* Done with the record of `bytes` that ring_peek() gave. */
+static inline void ring_consume(struct ring_rx *r, uint32_t bytes)
+{
+	r->head += ring_lines(bytes);
+	atomic_store_explicit(&r->sh->head, r->head, memory_order_release);
+}
+
+/* A hint without side effects: is there something to peek? */
+static inline bool ring_has(const struct ring_rx *r)
+{
+	return atomic_load_explicit(ring_word(r->sh, r->head), memory_order_acquire) != 0;
+}
+
+#endif

@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* What shared memory offers to the code that joins QPs and streams (park.c). */
+#ifndef ANYRDMA_SHM_SHM_H
+#define ANYRDMA_SHM_SHM_H
+
+#include "base/list.h"
+#include "base/loop.h"
+#include "dev/dev.h"
+#include "iwarp/rendezvous.h"
+
+struct link;
+struct stream;
+
+extern const struct medium shm_medium;
+
+/* The QP's process can be found by others of this host under its rendezvous port
+ * (idempotent). 0 or -errno. */
+int shm_listen(uint32_t qpn);
+
+/* The peer may be a process of this host: its address is one of ours, and nobody
+ * forbids shared memory. */
+bool shm_is_near(const union ibv_gid *gid);
+
+/* Outgoing, under park.lock: looks for the process of key's remote QP and asks it for
+ * a stream, again and again, until it succeeds, is cancelled, or shm_failed. NULL: no
+ * memory. pause: others have just been tried in vain. */
+struct shm_out *shm_connect(struct dev_qp *qp, const struct stream_key *key, bool pause);
+void shm_cancel(struct shm_out *out);
+void shm_retry_locked(struct shm_out *out); /* after a pause */
+
+/* Incoming: the peer of this key has asked already. Under park.lock; with a reference
+ * for shm_accept(), which is called without. */
+struct shm_in;
+struct shm_in *shm_find(const struct stream_key *key);
+void shm_accept(struct shm_in *in);
+
+/* open.c, for stream.c: the link ended before the stream was opened. */
+void shm_open_over(struct stream *s, int err);
+
+/* park.c, for open.c; under park.lock */
+void park_shm_done_locked(struct shm_out *out);
+/* There is no process to share memory with: TCP is tried, unless it is forbidden. */
+void park_shm_failed_locked(struct shm_out *out, int err);
+
+/* meet.c: one who asks for a link. done() runs in the loop thread, without locks,
+ * with a counted link to the process of this rendezvous port, or NULL and -errno. */
+struct meet {
+	void (*done)(struct meet *m, struct link *l, int err);
+	/* private to meet.c */
+	struct list node;
+	struct loop_work work;
+	struct link *link;
+	int err;
+};
+void meet_ask(uint16_t port, struct meet *m);
+int meet_listen(uint16_t port);
+/* The link is dead: nobody gets it any more. */
+void meet_forget(struct link *l);
+
+#endif
