@@ -14,6 +14,7 @@
 #include "base/loop.h"
 
 #include <errno.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -22,6 +23,10 @@ enum {
 	DIRECT_MAX = 4, /* up to so many streams are read one by one */
 	LEASE_AFTER = 8, /* empty polls in a row: an event-driven program has one or two */
 	EVENTS = 32,
+	/* A poller that spins may keep its peer from the processor: after so many
+	 * polls in vain it offers it, once in so many. */
+	YIELD_AFTER = 256,
+	YIELD_EACH = 16,
 };
 
 /* Who spins on memory between polls pays for a lease with milliseconds. So a
@@ -54,7 +59,8 @@ struct poll_group {
 
 	_Atomic bool leased;  /* written under leases.lock */
 	_Atomic uint32_t polls;
-	uint32_t streak;      /* empty polls in a row (lock) */
+	uint32_t streak;      /* empty polls in a row without a lease (lock) */
+	uint32_t vain;	      /* polls in a row that moved nothing (lock) */
 	uint64_t forbid;      /* how long the last time (lock) */
 	uint64_t forbid_until; /* (lock) */
 	_Atomic uint32_t lasted; /* looks that found the lease in use */
@@ -306,6 +312,7 @@ __attribute__((destructor)) static void pay_at_exit(void)
 static void poll_group(struct poll_group *g)
 {
 	unsigned n = atomic_load_explicit(&g->n, memory_order_relaxed);
+	bool moved = true;
 
 	if (!n && !atomic_load_explicit(&g->nrings, memory_order_relaxed))
 		return;
@@ -316,12 +323,13 @@ static void poll_group(struct poll_group *g)
 	    (!g->forbid || loop_now() >= g->forbid_until))
 		lease_begin(g);
 	if (n <= DIRECT_MAX) {
-		run_all(g, false);
+		moved = run_all(g, false);
 	} else {
 		run_rings(g, false);
 		run_again(g, false);
 		run_ready(g, false);
 	}
+	g->vain = moved ? 0 : g->vain + 1;
 	if (!list_empty(&g->again) && !g->leased)
 		owing(g);
 }
@@ -329,6 +337,7 @@ static void poll_group(struct poll_group *g)
 void poll_run(struct dev_cq *cq)
 {
 	struct poll_group *g = cq->group;
+	bool yield;
 
 	if (!lock_try(&g->lock))
 		return;
@@ -341,7 +350,10 @@ void poll_run(struct dev_cq *cq)
 			lock_put(&l->lock);
 		}
 	}
+	yield = g->vain > YIELD_AFTER && g->vain % YIELD_EACH == 0;
 	lock_put(&g->lock);
+	if (yield)
+		sched_yield();
 }
 
 /* Back to the thread; and what pollers left owed is paid, since the application

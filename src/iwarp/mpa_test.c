@@ -37,6 +37,7 @@ static struct mpa_cm_req req_example(void)
 		.ird = 16, .ord = 4, .ps = 0x106, .qp_type = 2,
 		.srq = true, .flow_control = true, .retry = 7, .rnr_retry = 6,
 		.timeout = 17, .mtu = 3, .qpn = 0x123456, .psn = 0xabcdef,
+		.near = 0x0123456789abcdef,
 		.src_port = 50000, .dst_port = 7471,
 		.ece_vendor = 0x1122, .ece_options = 0xdeadbeef,
 		.priv = (const uint8_t *)"hello", .priv_len = 5,
@@ -107,6 +108,7 @@ static void request_comes_back(void)
 	CHECK_EQ(got.retry, 7);
 	CHECK_EQ(got.rnr_retry, 6);
 	CHECK_EQ(got.timeout, 17);
+	CHECK_EQ(got.near, r.near);
 	CHECK_EQ(got.mtu, 3);
 	CHECK(got.srq && got.flow_control && !got.ipv6 && !got.crc);
 	CHECK_EQ(got.ece_vendor, 0x1122);
@@ -197,13 +199,13 @@ static void short_headers(void)
 	unsigned n;
 
 	REQUIRE(golden("mpa_req", buf, sizeof(buf)) > 0);
-	for (n = 4; n < 4 + 44; n++) {
+	for (n = 4; n < 4 + 52; n++) {
 		buf[19] = (uint8_t)n;
 		REQUIRE(mpa_decode(buf, 20 + n, &f) > 0);
 		CHECK_EQ(mpa_cm_req_decode(&f, &r), -EPROTO);
 	}
 	buf[18] = 0;
-	buf[19] = 4 + 44 + 57; /* one byte more than a request may carry */
+	buf[19] = 4 + 52 + 57; /* one byte more than a request may carry */
 	REQUIRE(mpa_decode(buf, sizeof(buf), &f) > 0);
 	CHECK_EQ(mpa_cm_req_decode(&f, &r), -EPROTO);
 	REQUIRE(golden("mpa_hello", buf, sizeof(buf)) > 0);
@@ -292,7 +294,7 @@ static void fields_out_of_range(void)
 	r.priv_len = 57;
 	CHECK_EQ(mpa_cm_req_encode(buf, sizeof(buf), &r), -EINVAL);
 	r = req_example();
-	for (n = 0; n < 20 + 4 + 44 + 5; n++)
+	for (n = 0; n < 20 + 4 + 52 + 5; n++)
 		CHECK_EQ(mpa_cm_req_encode(buf, n, &r), -ENOSPC);
 	CHECK_EQ(mpa_cm_req_encode(buf, n, &r), n);
 }

@@ -8,6 +8,10 @@
  * peer's connection request is known to the CM (park_expect) does not ask the
  * rendezvous port.
  *
+ * A stream of the CM may be *near*: the two QPs meet over shared memory, as those do
+ * that have no CM, and the stream only carries the CM's messages. It waits beside the
+ * others and is offered to its QP when there is no shared memory after all.
+ *
  * park.lock serialises attach and detach; it is outside of all locks of dev.h. */
 #include "iwarp/iwarp.h"
 
@@ -114,9 +118,23 @@ static struct expected *expected_find(const union ibv_gid *gid, uint32_t qpn)
 	return NULL;
 }
 
+static struct stream *parked_find(const struct stream_key *k, bool near)
+{
+	struct stream *s;
+
+	list_for_each(s, &park.streams[bucket(k->remote_qpn)], park) {
+		struct stream_key key = key_of(s);
+
+		if (s->p.near == near && same(k, &key))
+			return s;
+	}
+	return NULL;
+}
+
 bool park_waits_locked(const struct stream_key *key)
 {
-	return wanted_find(key) && !expected_find(&key->remote_gid, key->remote_qpn);
+	return wanted_find(key) && (!expected_find(&key->remote_gid, key->remote_qpn) ||
+				    parked_find(key, true));
 }
 
 void park_expect(const union ibv_gid *gid, uint32_t qpn)
@@ -169,6 +187,9 @@ static void wanted_end(struct wanted *w)
 	wanted_put(w);
 }
 
+static bool far_locked(const struct stream_key *key, bool tell);
+static bool goes_near(const struct wanted *w);
+
 static struct wanted *wanted_by(const struct rdv_out *out, const struct shm_out *shm)
 {
 	struct wanted *w;
@@ -210,14 +231,15 @@ void park_shm_failed_locked(struct shm_out *shm, int err)
 	}
 	w->shm = NULL;
 	shm_cancel(shm);
-	w->out = rdv_connect(w->qp, &w->key);
+	if (!far_locked(&w->key, true))
+		w->out = rdv_connect(w->qp, &w->key);
 }
 
 bool park_tcp_refused_locked(struct rdv_out *out)
 {
 	struct wanted *w = wanted_by(out, NULL);
 
-	if (!w || !shm_is_near(&w->key.remote_gid))
+	if (!w || !goes_near(w))
 		return false;
 	w->out = NULL;
 	w->shm = shm_connect(w->qp, &w->key, true);
@@ -285,19 +307,6 @@ void park_kick(struct dev_qp *qp)
 	park_unlock();
 }
 
-static struct stream *parked_find(const struct stream_key *k)
-{
-	struct stream *s;
-
-	list_for_each(s, &park.streams[bucket(k->remote_qpn)], park) {
-		struct stream_key key = key_of(s);
-
-		if (same(k, &key))
-			return s;
-	}
-	return NULL;
-}
-
 /* The side with the smaller (GID, QPN) connects. */
 static bool we_connect(const struct dev_qp *qp, const struct stream_key *k)
 {
@@ -329,6 +338,31 @@ static int open_self(struct dev_qp *qp)
 	return ret;
 }
 
+/* Asks for a stream by itself: not when the CM brings one. */
+static bool asks(const struct dev_qp *qp, const struct stream_key *key)
+{
+	if (parked_find(key, true))
+		return we_connect(qp, key);
+	return !qp->made_by_cm && !expected_find(&key->remote_gid, key->remote_qpn) &&
+	       we_connect(qp, key);
+}
+
+/* Shared memory carries reliable connections alone, so far. */
+static bool goes_near(const struct wanted *w)
+{
+	return w->qp->qp.qp_type == IBV_QPT_RC && shm_is_near(&w->key.remote_gid) &&
+	       !is_self(w->qp, &w->key);
+}
+
+static int ask(struct wanted *w)
+{
+	if (goes_near(w))
+		w->shm = shm_connect(w->qp, &w->key, false);
+	else
+		w->out = rdv_connect(w->qp, &w->key);
+	return w->out || w->shm ? 0 : -ENOMEM;
+}
+
 static int wait_for_stream(struct dev_qp *qp, const struct stream_key *key)
 {
 	struct wanted *w = calloc(1, sizeof(*w));
@@ -340,16 +374,9 @@ static int wait_for_stream(struct dev_qp *qp, const struct stream_key *key)
 	w->refs = 1;
 	w->timer.fire = wanted_timeout;
 	list_add_tail(&park.wanted[bucket(key->remote_qpn)], &w->link);
-	if (!qp->made_by_cm && !expected_find(&key->remote_gid, key->remote_qpn) &&
-	    we_connect(qp, key)) {
-		if (shm_is_near(&key->remote_gid) && !is_self(qp, key))
-			w->shm = shm_connect(qp, key, false);
-		else
-			w->out = rdv_connect(qp, key);
-		if (!w->out && !w->shm) {
-			wanted_end(w);
-			return -ENOMEM;
-		}
+	if (asks(qp, key) && ask(w)) {
+		wanted_end(w);
+		return -ENOMEM;
 	}
 	return 0;
 }
@@ -368,7 +395,7 @@ int park_attach(struct dev_qp *qp)
 	int ret;
 
 	park_lock();
-	s = parked_find(&key);
+	s = parked_find(&key, false);
 	if (s) {
 		ret = stream_attach(s, qp);
 		if (!ret)
@@ -405,23 +432,78 @@ void park_detach(struct dev_qp *qp)
 	park_unlock();
 }
 
+static void attach_locked(struct stream *s, struct wanted *w)
+{
+	struct dev_qp *qp = w->qp;
+
+	wanted_end(w);
+	if (stream_attach(s, qp))
+		fail_oldest(qp, IBV_WC_LOC_QP_OP_ERR,
+			    "no descriptor for polling the connection");
+}
+
+/* Its QP, if it waits, may look for shared memory now. */
+static void near_locked(struct wanted *w, struct shm_in **in)
+{
+	*in = shm_find(&w->key);
+	if (!*in && !w->shm && !w->out && asks(w->qp, &w->key) && ask(w))
+		log_warn("QP %06x: no memory to look for its peer", w->key.local_qpn);
+}
+
 void park_stream(struct stream *s)
 {
 	struct stream_key key = key_of(s);
+	struct shm_in *in = NULL;
 	struct wanted *w;
 
 	park_lock();
 	w = wanted_find(&key);
-	if (w) {
-		struct dev_qp *qp = w->qp;
-
-		wanted_end(w);
-		if (stream_attach(s, qp))
-			fail_oldest(qp, IBV_WC_LOC_QP_OP_ERR,
-				    "no descriptor for polling the connection");
+	if (w && !s->p.near) {
+		attach_locked(s, w);
 	} else {
 		list_add_tail(&park.streams[bucket(s->p.remote_qpn)], &s->park);
+		if (w)
+			near_locked(w, &in);
 	}
+	park_unlock();
+	if (in)
+		shm_accept(in);
+}
+
+/* The CM's stream of this key, if it has one, carries the data: false: there is none.
+ * tell: the peer does not know yet. */
+static bool far_locked(const struct stream_key *key, bool tell)
+{
+	struct rdmap_hdr h = { .op = RDMAP_CTL, .last = true };
+	struct stream *s = parked_find(key, true);
+	struct wanted *w = wanted_find(key);
+
+	if (!s)
+		return false;
+	s->p.near = false;
+	if (tell) {
+		h.ctl.type = CTL_FAR;
+		stream_lock(s);
+		if (s->state == STREAM_OPEN) {
+			tx_ctl(s, &h);
+			tx_run(s);
+		}
+		stream_unlock(s);
+	}
+	if (w) {
+		list_del(&s->park);
+		attach_locked(s, w);
+	}
+	return true;
+}
+
+void park_far(struct stream *s)
+{
+	struct stream_key key = key_of(s);
+
+	park_lock();
+	if (list_linked(&s->park) && s->p.near)
+		far_locked(&key, false);
 	park_unlock();
 }
 

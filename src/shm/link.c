@@ -115,23 +115,21 @@ int link_start(struct link *l)
 
 	link_get(l);
 	ret = loop_fd_add(&l->wake);
-	if (ret) {
+	l->wake_in = !ret;
+	if (ret)
 		link_put(l);
-		return ret;
-	}
 	/* From here on the peer wakes us; what it has sent before is seen now. */
 	atomic_store(&l->rx.sh->doze, 1);
-	if (l->sock.fd >= 0) {
+	if (!ret && l->sock.fd >= 0) {
 		link_get(l);
 		ret = loop_fd_add(&l->sock);
-		if (ret) {
+		l->sock_in = !ret;
+		if (ret)
 			link_put(l);
-			loop_fd_del(&l->wake, wake_forgotten);
-			return ret;
-		}
 	}
-	link_run(l, true);
-	return 0;
+	if (!ret)
+		link_run(l, true);
+	return ret;
 }
 
 /* Takes what the peer had still to say, then breaks every stream. */
@@ -154,9 +152,14 @@ void link_break(struct link *l, const char *why)
 	lock_put(&l->rx_lock);
 	meet_forget(l);
 	shm_open_link_gone(l);
-	loop_fd_del(&l->wake, wake_forgotten);
-	if (l->sock.fd >= 0)
+	if (l->wake_in)
+		loop_fd_del(&l->wake, wake_forgotten);
+	else
+		fdset_close(l->wake.fd);
+	if (l->sock_in)
 		loop_fd_del(&l->sock, sock_forgotten);
+	else if (l->sock.fd >= 0)
+		fdset_close(l->sock.fd);
 }
 
 /* Nothing is ever said on the socket after the greeting. */

@@ -86,6 +86,7 @@ struct link {
 	int peer_wake;	     /* written to when the peer dozes */
 	struct loop_fd wake; /* our eventfd, which the peer writes to */
 	struct loop_fd sock; /* its end tells of the peer's end; fd -1 within a process */
+	bool wake_in, sock_in; /* they are in the loop */
 	struct link_segment *seg;
 };
 

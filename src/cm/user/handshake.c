@@ -32,6 +32,12 @@ static bool mapped_v4(const struct sockaddr_storage *ss)
 	       IN6_IS_ADDR_V4MAPPED(&((const struct sockaddr_in6 *)ss)->sin6_addr);
 }
 
+/* Shared memory carries reliable connections alone, so far. */
+static uint64_t near_token(const struct user_id *u, uint32_t qpn)
+{
+	return u->qp_type == IBV_QPT_RC ? cm_dev->near_token(&u->conn.remote_gid, qpn) : 0;
+}
+
 /* ---- active -------------------------------------------------------------------- */
 
 static int plain_req(struct user_id *u, const struct cm_conn_param *p)
@@ -79,6 +85,7 @@ int user_req_build(struct user_id *u, const struct cm_conn_param *p)
 	cm_dev->gid_from_addr((struct sockaddr *)&u->src, &c->local_gid);
 	cm_dev->gid_from_addr((struct sockaddr *)&u->dst, &c->remote_gid);
 	memcpy(r.src_addr, c->local_gid.raw, 16);
+	r.near = c->near_token = near_token(u, r.qpn);
 	c->local_qpn = r.qpn;
 	c->responder_resources = p->responder_resources;
 	c->reads = c->responder_resources != 0;
@@ -146,6 +153,7 @@ static enum user_answer take_rep(struct user_id *u, const struct mpa_cm_rep *r)
 					.options = r->ece_options };
 	c->mtu = min_u8(c->mtu, r->mtu);
 	c->crc |= r->crc;
+	c->near = c->near_token && r->near;
 	return USER_ANSWER_REP;
 }
 
@@ -278,6 +286,7 @@ static void take_req(struct user_id *u, const struct mpa_cm_req *r)
 					.options = r->ece_options };
 	c->crc = r->crc || conf_get()->crc;
 	c->extended = true;
+	c->near_token = r->near;
 	set_priv(u->nego, r->priv, r->priv_len);
 }
 
@@ -316,7 +325,7 @@ int user_req_parse(struct user_id *u, const struct mpa_frame *f, uint16_t *reaso
 int user_rep_build(struct user_id *u, const struct cm_conn_param *p, uint8_t *buf,
 		   size_t cap)
 {
-	const struct user_conn *c = &u->conn;
+	struct user_conn *c = &u->conn;
 	struct mpa_cm_rep r = {
 		.ird = p->responder_resources,
 		.ord = p->initiator_depth,
@@ -340,6 +349,7 @@ int user_rep_build(struct user_id *u, const struct cm_conn_param *p, uint8_t *bu
 		.pd_len = p->private_data_len,
 	};
 
+	r.near = c->near = c->near_token && c->near_token == near_token(u, r.qpn);
 	if (c->extended)
 		return mpa_cm_rep_encode(buf, cap, &r);
 	return mpa_plain_encode(buf, cap, &f, r.ird, r.ord,

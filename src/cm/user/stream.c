@@ -109,6 +109,7 @@ static int open_stream(struct user_id *u, const uint8_t *first, size_t len, int 
 		.extended = c->extended,
 		.unreliable = u->qp_type == IBV_QPT_UC,
 		.first = who_speaks(u),
+		.near = c->near,
 	};
 	int err;
 

@@ -60,6 +60,8 @@ struct user_conn {
 	bool peer_srq, peer_flow_control;
 	bool crc;
 	bool extended; /* the peer is one of ours */
+	uint64_t near_token; /* of the request */
+	bool near;	     /* the QPs share memory */
 	uint8_t mpa_rev; /* plain, passive: of the request, and so of the reply */
 	uint8_t p2p;	 /* plain: MPA_RTR_*, how the initiator opens; 0 as it likes */
 	struct ibv_ece ece, peer_ece;
