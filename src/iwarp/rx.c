@@ -173,6 +173,7 @@ static int rx_ctl(struct stream *s, const struct rdmap_hdr *h)
 		return 0;
 	case CTL_SRQ:
 		s->rx.srqn = h->ctl.number;
+		return 0;
 	case CTL_FAR:
 		stream_far(s);
 		return 0;

@@ -37,6 +37,7 @@ enum {
 	GREETING_MS = 5000,
 	VISITORS_MAX = 64, /* without a whole greeting */
 	BACKLOG = 128,
+	SHORTAGE_MS = 250,
 	MAGIC = 0x61726c6b,
 	VERSION = 1,
 	OVERFLOW_UID = 65534,
@@ -57,6 +58,7 @@ struct host {
 	struct list node;
 	uint16_t port;
 	struct loop_fd lf;
+	struct loop_timer timer; /* out of descriptors: listens again */
 };
 
 /* A connection whose greetings are not exchanged yet: of ours (caller) or to us. */
@@ -81,7 +83,7 @@ struct known {
 };
 
 static struct {
-	struct lock lock; /* guards all; leaf but for the loop's */
+	struct lock lock; /* guards all; outside of a link's locks */
 	struct list hosts, guests, links, known;
 	unsigned visitors;
 	struct link_id id;
@@ -661,8 +663,16 @@ static void host_ready(struct loop_fd *lf, uint32_t revents)
 			fdset_close(fd);
 		meets_unlock();
 	}
-	if (errno == EMFILE || errno == ENFILE)
-		log_warn("no descriptor for a link: %s", strerror(errno));
+	if (errno != EMFILE && errno != ENFILE)
+		return;
+	log_warn("no descriptor for a link: %s", strerror(errno));
+	loop_fd_mod(&h->lf, 0);
+	loop_timer_set(&h->timer, loop_now() + SHORTAGE_MS * MSEC);
+}
+
+static void host_again(struct loop_timer *t)
+{
+	loop_fd_mod(&container_of(t, struct host, timer)->lf, EPOLLIN);
 }
 
 static int host_new(uint16_t port)
@@ -676,6 +686,7 @@ static int host_new(uint16_t port)
 		return -ENOMEM;
 	fd = fdset_take(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
 	h->port = port;
+	h->timer.fire = host_again;
 	h->lf = (struct loop_fd){ .fd = fd, .events = EPOLLIN, .ready = host_ready };
 	if (fd < 0 || bind(fd, (struct sockaddr *)&un, len) || listen(fd, BACKLOG))
 		ret = -errno;

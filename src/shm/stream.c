@@ -77,6 +77,7 @@ NO_TSA static bool send_once(struct stream *s, size_t *moved)
 	struct link *l = s->shm.l;
 	struct dev_qp *qp = s->qp;
 	struct batch b;
+	bool failed;
 
 	b.bytes = 0;
 	b.niov = b.nrefs = b.nframes = b.used = 0;
@@ -86,6 +87,7 @@ NO_TSA static bool send_once(struct stream *s, size_t *moved)
 	b.no_room = no_room;
 	if (qp)
 		lock_get(&qp->lock);
+	failed = req_local_locked(s);
 	lock_get(&l->tx_lock);
 	b.after.ctl = UINT32_MAX; /* nothing was built */
 	batch_build(s, &b);
@@ -111,6 +113,8 @@ NO_TSA static bool send_once(struct stream *s, size_t *moved)
 	*moved += b.bytes;
 	if (b.fail && !s->tx.blocked)
 		tx_build_failed(s, b.fail);
+	if (failed)
+		req_hold_over(s);
 	return (b.nframes || b.fail) && !s->tx.blocked;
 }
 
@@ -122,6 +126,8 @@ static void shm_send(struct stream *s)
 		return;
 	while (send_once(s, &moved) && s->state != STREAM_BROKEN && s->state != STREAM_CLOSED)
 		;
+	if (s->qp && conf_get()->strict_timeout && (s->tx.requests || s->tx.off))
+		req_sent(s);
 	s->tx.requests = false;
 	link_wake(s->shm.l);
 	stream_want_output(s);
