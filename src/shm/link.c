@@ -551,7 +551,9 @@ static void wake_ready(struct loop_fd *lf, uint32_t revents)
 		linger(l);
 	lock_get(&l->rx_lock);
 	reconsider(l);
+	lock_get(&l->tx_lock);
 	bad = l->bad || !ring_sane(&l->tx);
+	lock_put(&l->tx_lock);
 	lock_put(&l->rx_lock);
 	if (bad)
 		link_break(l, "the other process broke the rules of the ring");

@@ -87,7 +87,7 @@ static struct {
 	struct list hosts, guests, links, known;
 	unsigned visitors;
 	struct link_id id;
-	struct link *self; /* the end that asks; the other end answers */
+	struct link *self[2]; /* the end that asks, the end that answers */
 	bool ready;
 } meets = { .lock = LOCK_INIT };
 
@@ -609,8 +609,8 @@ static int self_get(struct link **out)
 	int ret;
 
 	lock_assert_held(&meets.lock);
-	*out = meets.self;
-	if (meets.self)
+	*out = meets.self[0];
+	if (*out)
 		return 0;
 	ret = self_new(both);
 	if (ret)
@@ -618,8 +618,10 @@ static int self_get(struct link **out)
 	ret = link_start(both[0]);
 	if (!ret)
 		ret = link_start(both[1]);
-	if (!ret)
-		*out = meets.self = both[0];
+	if (!ret) {
+		memcpy(meets.self, both, sizeof(both));
+		*out = both[0];
+	}
 	return ret;
 }
 
