@@ -453,10 +453,11 @@ static bool want_ack(struct stream *s, struct cursor *c, const struct wqe *w)
 }
 
 /* RFC 5040 has neither; RFC 7306 does, but its peers are rare and number them
- * differently (immediate data behind the write, as a message of its own). */
-static bool iwarp_has(const struct wqe *w)
+ * differently (immediate data behind the write, as a message of its own). And nobody
+ * has SRQs with numbers. */
+static bool iwarp_has(const struct dev_qp *qp, const struct wqe *w)
 {
-	return !has_imm(w) && (!wqe_is_read(w) || w->opcode == IBV_WR_RDMA_READ);
+	return qp->qp.qp_type != IBV_QPT_XRC_SEND && !has_imm(w) && (!wqe_is_read(w) || w->opcode == IBV_WR_RDMA_READ);
 }
 
 /* Whether any of it may be accessed is found out before the first byte leaves: what
@@ -501,7 +502,7 @@ static int add_request(struct batch *b, struct stream *s, struct cursor *c,
 	uint32_t n;
 	int ret;
 
-	if (!s->p.extended && !iwarp_has(w))
+	if (!s->p.extended && !iwarp_has(s->qp, w))
 		return -EOPNOTSUPP;
 	if (!c->off && !c->imm_sent && !c->probe_sent) {
 		ret = check_local(s, w);
@@ -609,7 +610,8 @@ void cursor_store(struct stream *s, const struct cursor *c)
 /* XRC: the peer must know which SRQ the request is for. */
 static bool other_srq(const struct stream *s, const struct cursor *c, const struct wqe *w)
 {
-	return s->qp->qp.qp_type == IBV_QPT_XRC_SEND && c->srqn != w->srqn;
+	return s->qp->qp.qp_type == IBV_QPT_XRC_SEND && s->p.extended &&
+	       c->srqn != w->srqn;
 }
 
 void batch_build(struct stream *s, struct batch *b)

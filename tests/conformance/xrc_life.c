@@ -103,6 +103,73 @@ static void queue_goes_in_a_message(void)
 	close_device();
 }
 
+enum { CHURNERS = 3, ROUNDS = 40 };
+
+static _Atomic uint32_t current; /* number of the newest SRQ; 0: enough */
+static struct ibv_xrcd *churned;
+
+/* Sends to SRQs that come and go; a connection that has failed is made anew. */
+static void *churner(void *arg)
+{
+	struct link l = linked(churned, 7, false);
+	uint32_t srqn;
+	int good = 0;
+
+	while ((srqn = atomic_load(&current))) {
+		struct ibv_sge sge = conf_sge(&l.b, 0, 20000);
+		struct ibv_send_wr wr = conf_wr(1, IBV_WR_SEND, &sge, 1);
+		struct ibv_wc wc;
+
+		wr.qp_type.xrc.remote_srqn = srqn;
+		OK(conf_post(l.ini, &wr));
+		conf_wc(l.cq, &wc);
+		if (wc.status == IBV_WC_SUCCESS) {
+			good++;
+			continue;
+		}
+		EQ(wc.status, IBV_WC_REM_INV_REQ_ERR);
+		link_free(&l);
+		l = linked(churned, 7, false);
+	}
+	link_free(&l);
+	*(int *)arg = good;
+	return NULL;
+}
+
+static void queues_come_and_go(void)
+{
+	int good[CHURNERS] = { 0 }, all = 0;
+	pthread_t t[CHURNERS];
+	struct queue q, next;
+
+	open_device();
+	MUST(churned = domain_of(-1, O_CREAT));
+	next = queue(churned, NULL);
+	atomic_store(&current, next.number);
+	for (int i = 0; i < CHURNERS; i++)
+		t[i] = conf_thread(churner, &good[i]);
+	for (int i = 0; i < ROUNDS; i++) {
+		struct ibv_wc wc;
+
+		q = next;
+		for (int k = 0; k < 8; k++)
+			OK(queue_recv(&q, k, (size_t)k * 20000, 20000));
+		for (int got = 0; got < 6; got++) /* some are left, filled or not */
+			conf_wc(q.cq, &wc);
+		next = queue(churned, NULL);
+		atomic_store(&current, i + 1 == ROUNDS ? 0 : next.number);
+		queue_free(&q);
+	}
+	queue_free(&next);
+	for (int i = 0; i < CHURNERS; i++) {
+		conf_join(t[i]);
+		all += good[i];
+	}
+	CHECK(all >= 6 * ROUNDS);
+	OK(ibv_close_xrcd(churned));
+	close_device();
+}
+
 /* What has been received stays in the SRQ's CQ when the QP goes. */
 static void completions_outlive_the_qp(void)
 {
@@ -495,6 +562,7 @@ static const struct conf_case cases[] = {
 	CASE(objects_in_use),
 	CASE(queue_goes_first),
 	LONG_CASE(queue_goes_in_a_message, 60),
+	LONG_CASE(queues_come_and_go, 120),
 	CASE(completions_outlive_the_qp),
 	CASE(domain_of_a_file),
 	CASE(bad_domains),

@@ -3,12 +3,13 @@
  * program and says whatever the input holds, cut at random points.
  *
  *	byte 0		how (F_*)
- *	bytes 1, 2	seed of the cuts
+ *	bytes 1, 2	seed of the cuts; its highest bit: an XRC receive QP
  *	rest		the peer's bytes. Keys are random in every process, so
  *			5a5a5a51 stands for the key of a region open to all,
  *			...52 for one without remote rights, ...53 for one of
- *			another PD. With F_CRC the CRC of whole frames is set
- *			right. Regions are at BASE.
+ *			another PD, ...54 for the number of its XRC SRQ. With
+ *			F_CRC the CRC of whole frames is set right. Regions are
+ *			at BASE.
  *
  * Whatever came: nothing outside the regions is written, every posted WR
  * completes exactly once and in order, the end of the stream is told, and all
@@ -19,6 +20,7 @@
 #include "iwarp/iwarp.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -59,12 +61,15 @@ static struct {
 	struct ibv_context *ctx;
 	struct ibv_pd *pd, *other_pd;
 	struct ibv_cq *cq;
+	struct ibv_xrcd *xrcd;
 	uint8_t *mem; /* GUARD, region, GUARD, region, GUARD, region, GUARD */
 	struct ibv_mr *mr[3];
 } dev;
 
 struct run {
 	uint8_t how;
+	bool xrc;
+	struct ibv_srq *srq; /* XRC */
 	struct ibv_qp *qp;
 	struct stream *s;
 	int peer;
@@ -102,6 +107,9 @@ static uint8_t *region(int i)
 
 static void open_device(void)
 {
+	struct ibv_xrcd_init_attr xrc = { .comp_mask = IBV_XRCD_INIT_ATTR_FD |
+						       IBV_XRCD_INIT_ATTR_OFLAGS,
+					  .fd = -1, .oflags = O_CREAT };
 	unsigned all = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
 		       IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
 	struct ibv_device **list = ibv_get_device_list(NULL);
@@ -114,8 +122,9 @@ static void open_device(void)
 	dev.pd = ibv_alloc_pd(dev.ctx);
 	dev.other_pd = ibv_alloc_pd(dev.ctx);
 	dev.cq = ibv_create_cq(dev.ctx, 64, NULL, NULL, 0);
+	dev.xrcd = ibv_open_xrcd(dev.ctx, &xrc);
 	dev.mem = aligned_alloc(GUARD, bytes);
-	MUST(dev.pd && dev.other_pd && dev.cq && dev.mem);
+	MUST(dev.pd && dev.other_pd && dev.cq && dev.xrcd && dev.mem);
 	memset(dev.mem, 0xee, bytes);
 	dev.mr[0] = ibv_reg_mr_iova(dev.pd, region(0), REGION, BASE, (int)all);
 	dev.mr[1] = ibv_reg_mr_iova(dev.pd, region(1), REGION, BASE, IBV_ACCESS_LOCAL_WRITE);
@@ -137,15 +146,15 @@ static void check_guards(void)
 
 /* ---- the peer's bytes ----------------------------------------------- */
 
-static void put_keys(uint8_t *p, size_t n)
+static void put_keys(const struct run *r, uint8_t *p, size_t n)
 {
 	for (size_t i = 0; i + 4 <= n; i++) {
 		uint32_t v = be32_get(p + i) - 0x5a5a5a51;
 
-		if (v < 3) {
-			be32_put(p + i, dev.mr[v]->rkey);
-			i += 3;
-		}
+		if (v > 3)
+			continue;
+		be32_put(p + i, v < 3 ? dev.mr[v]->rkey : r->xrc ? to_srq(r->srq)->number : 0);
+		i += 3;
 	}
 }
 
@@ -191,7 +200,8 @@ static void post_recvs(struct run *r)
 		};
 		struct ibv_recv_wr wr = { .wr_id = i, .sg_list = sge, .num_sge = 2 }, *bad;
 
-		MUST(!ibv_post_recv(r->qp, &wr, &bad));
+		MUST(!(r->xrc ? ibv_post_srq_recv(r->srq, &wr, &bad) :
+				ibv_post_recv(r->qp, &wr, &bad)));
 		r->recvs++;
 	}
 }
@@ -229,6 +239,24 @@ static void post_requests(struct run *r)
 	}
 }
 
+/* Its receives come from an SRQ, which has no other. */
+static struct ibv_qp *make_xrc(struct run *r)
+{
+	struct ibv_srq_init_attr_ex srq = {
+		.attr = { .max_wr = 8, .max_sge = 2 },
+		.comp_mask = IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD |
+			     IBV_SRQ_INIT_ATTR_XRCD | IBV_SRQ_INIT_ATTR_CQ,
+		.srq_type = IBV_SRQT_XRC, .pd = dev.pd, .xrcd = dev.xrcd, .cq = dev.cq,
+	};
+	struct ibv_qp_init_attr_ex init = { .qp_type = IBV_QPT_XRC_RECV,
+					    .comp_mask = IBV_QP_INIT_ATTR_XRCD,
+					    .xrcd = dev.xrcd };
+
+	r->srq = ibv_create_srq_ex(dev.ctx, &srq);
+	MUST(r->srq);
+	return ibv_create_qp_ex(dev.ctx, &init);
+}
+
 static void make_qp(struct run *r)
 {
 	struct ibv_qp_init_attr init = {
@@ -241,7 +269,7 @@ static void make_qp(struct run *r)
 						    IBV_ACCESS_REMOTE_READ |
 						    IBV_ACCESS_REMOTE_ATOMIC };
 
-	r->qp = ibv_create_qp(dev.pd, &init);
+	r->qp = r->xrc ? make_xrc(r) : ibv_create_qp(dev.pd, &init);
 	MUST(r->qp);
 	to_qp(r->qp)->made_by_cm = true;
 	MUST(!ibv_modify_qp(r->qp, &a, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT |
@@ -419,8 +447,10 @@ static void finish(struct run *r)
 	to_err(r);
 	reap(r);
 	MUST(r->sends_done == r->sends);
-	MUST(r->recvs_done == r->recvs);
+	/* What nobody took from an SRQ stays there. */
+	MUST(r->xrc ? r->recvs_done <= r->recvs : r->recvs_done == r->recvs);
 	MUST(!ibv_destroy_qp(r->qp));
+	MUST(!r->xrc || !ibv_destroy_srq(r->srq));
 	stream_release(r->s);
 	close(r->peer);
 	while (!atomic_load(&r->released))
@@ -438,17 +468,18 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	if (!dev.ctx)
 		open_device();
 	r.how = data[0];
+	r.xrc = data[1] & 0x80;
 	bytes = malloc(size - 3 ? size - 3 : 1);
 	MUST(bytes);
 	memcpy(bytes, data + 3, size - 3);
-	put_keys(bytes, size - 3);
+	make_qp(&r);
+	put_keys(&r, bytes, size - 3);
 	if (r.how & F_CRC)
 		put_crcs(bytes, size - 3);
-	make_qp(&r);
 	open_stream(&r);
 	if (!(r.how & F_NO_QP))
 		connect_qp(&r);
-	if (r.how & F_REQUESTS && !(r.how & F_NO_QP))
+	if (r.how & F_REQUESTS && !(r.how & F_NO_QP) && !r.xrc)
 		post_requests(&r);
 	say(&r, bytes, size - 3, be16_get(data + 1));
 	finish(&r);

@@ -80,7 +80,10 @@ cases_cm() {
 	case $server_addr in
 	*:*) ;; # rdma_xserver has no address to give: its wildcard is IPv4's
 	*)	pair "$where rdma_xclient" 30 rdma:$port "rdma_xserver -p $port" \
-			"rdma_xclient $s -p $port" "end 0" ;;
+			"rdma_xclient $s -p $port" "end 0"
+		next_port
+		pair "$where rdma_xclient -c x" 30 rdma:$port "rdma_xserver -p $port -c x" \
+			"rdma_xclient $s -p $port -c x" "end 0" ;;
 	esac
 	next_port
 	pair "$where cmtime -c 1000" 120 rdma:$port "cmtime -b $server_addr -p $port -c 1000" \
@@ -117,6 +120,22 @@ cases_pingpong() {
 	done
 }
 
+# A path MTU that every link here has; -c is the number of clients, and several need a domain that
+# processes share.
+cases_xsrq_pingpong() {
+	local words
+
+	use_gids || return
+	for words in "" "-e" "-c 1 -n 100" "-s 1 -n 200" "-s 1048576 -n 20" "-e -s 100000 -n 50" \
+		"-l 1"; do
+		next_port
+		pair "$where ibv_xsrq_pingpong${words:+ $words}" 60 tcp:$port \
+			"ibv_xsrq_pingpong -d anyrdma0 -g $server_gid -p $port -m 1024 $words" \
+			"ibv_xsrq_pingpong -d anyrdma0 -g $client_gid -p $port -m 1024 \
+				${words/-c 1 /} $tcp_addr" "success"
+	done
+}
+
 # perftest NAME TOOL OPTIONS [tcp|rdma]: the exchange of names is TCP's, with -R or -z the CM's.
 perftest() {
 	local words="$2" via=tcp
@@ -143,6 +162,37 @@ cases_perftest() {
 			perftest ib_${op}_$kind "-n 100 $size -R"
 		done
 	done
+}
+
+# perftest itself refuses XRC with -R.
+cases_perftest_xrc() {
+	local op kind size
+
+	use_gids || return
+	for op in send write read atomic; do
+		for kind in bw lat; do
+			size="-s 4096"
+			[ $op != atomic ] || size=
+			perftest ib_${op}_$kind "-n 100 $size -c XRC"
+		done
+	done
+}
+
+cases_perftest_xrc_options() {
+	use_gids || return
+	perftest ib_send_bw "-n 20 -a -c XRC"
+	perftest ib_write_bw "-n 20 -a -c XRC"
+	perftest ib_send_bw "-n 100 -s 4096 -b -c XRC"
+	perftest ib_read_bw "-n 100 -s 4096 -b -c XRC"
+	perftest ib_send_bw "-n 50 -s 4096 -q 8 -c XRC"
+	perftest ib_write_bw "-n 50 -s 4096 -q 8 -c XRC"
+	perftest ib_send_bw "-n 50 -s 4096 -q 4 --use-srq -c XRC"
+	perftest ib_send_bw "-n 100 -s 4096 -e -c XRC"
+	perftest ib_send_lat "-n 100 -s 64 -e -c XRC"
+	perftest ib_send_bw "-n 100 -s 64 -I 64 -c XRC"
+	perftest ib_send_bw "-n 128 -s 1024 -l 8 -c XRC"
+	perftest ib_atomic_bw "-n 100 -A FETCH_AND_ADD -c XRC"
+	perftest ib_send_bw "-n 100 -s 4096 --use_old_post_send -c XRC"
 }
 
 # Options of perftest; once is enough.

@@ -11,6 +11,7 @@
 
 #include <arpa/inet.h>
 #include <dirent.h>
+#include <fcntl.h>
 #include <malloc.h>
 #include <netdb.h>
 
@@ -445,6 +446,59 @@ static void devices(void)
 	CHECK(ibv_close_device(verbs) == 0);
 }
 
+/* XRC: a domain, an SRQ, a receive QP with a second handle, a send QP. */
+static void xrc(void)
+{
+	struct ibv_device **devs = ibv_get_device_list(NULL);
+	struct ibv_xrcd_init_attr xattr = {
+		.comp_mask = IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS,
+		.fd = -1,
+		.oflags = O_CREAT,
+	};
+	struct ibv_srq_init_attr_ex sattr = {
+		.attr = { .max_wr = 8, .max_sge = 1 },
+		.comp_mask = IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD |
+			     IBV_SRQ_INIT_ATTR_XRCD | IBV_SRQ_INIT_ATTR_CQ,
+		.srq_type = IBV_SRQT_XRC,
+	};
+	struct ibv_qp_init_attr_ex recv = { .qp_type = IBV_QPT_XRC_RECV,
+					    .comp_mask = IBV_QP_INIT_ATTR_XRCD };
+	struct ibv_qp_init_attr send = { .qp_type = IBV_QPT_XRC_SEND,
+					 .cap = { .max_send_wr = 4, .max_send_sge = 1 } };
+	struct ibv_qp_open_attr oattr = {
+		.comp_mask = IBV_QP_OPEN_ATTR_NUM | IBV_QP_OPEN_ATTR_XRCD |
+			     IBV_QP_OPEN_ATTR_TYPE,
+		.qp_type = IBV_QPT_XRC_RECV,
+	};
+	struct ibv_context *verbs;
+	struct ibv_qp *r, *h, *s;
+	struct ibv_srq *srq;
+
+	REQUIRE(devs);
+	verbs = ibv_open_device(devs[0]);
+	ibv_free_device_list(devs);
+	REQUIRE(verbs);
+	sattr.pd = ibv_alloc_pd(verbs);
+	sattr.cq = send.send_cq = ibv_create_cq(verbs, 8, NULL, NULL, 0);
+	sattr.xrcd = recv.xrcd = oattr.xrcd = ibv_open_xrcd(verbs, &xattr);
+	REQUIRE(sattr.pd && sattr.cq && sattr.xrcd);
+	srq = ibv_create_srq_ex(verbs, &sattr);
+	r = ibv_create_qp_ex(verbs, &recv);
+	s = ibv_create_qp(sattr.pd, &send);
+	REQUIRE(srq && r && s);
+	oattr.qp_num = r->qp_num;
+	h = ibv_open_qp(verbs, &oattr);
+	REQUIRE(h);
+	CHECK(ibv_destroy_qp(r) == 0);
+	CHECK(ibv_destroy_qp(h) == 0);
+	CHECK(ibv_destroy_qp(s) == 0);
+	CHECK(ibv_destroy_srq(srq) == 0);
+	CHECK(ibv_close_xrcd(sattr.xrcd) == 0);
+	CHECK(ibv_destroy_cq(sattr.cq) == 0);
+	CHECK(ibv_dealloc_pd(sattr.pd) == 0);
+	CHECK(ibv_close_device(verbs) == 0);
+}
+
 /* The allocator keeps some freed blocks as if they were in use: a leak is what
  * grows by this much with every round (every object of ours is larger). */
 enum { LEAK_PER_ROUND = 64 };
@@ -467,6 +521,7 @@ int main(int argc, char **argv)
 		T_RUN(abandoned);
 		T_RUN(migrated);
 		T_RUN(endpoints);
+		T_RUN(xrc);
 		if (round + 1 == rounds / 2)
 			first = settled();
 	}

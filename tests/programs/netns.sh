@@ -17,11 +17,11 @@ client_ns=$name-b
 
 first_port 7100
 where=veth server_addr=10.77.0.1 client_addr=10.77.0.2 wildcard=0.0.0.0 tcp_addr=10.77.0.1
-for cases in rping ucmatose cm pingpong perftest; do
+for cases in rping ucmatose cm pingpong xsrq_pingpong perftest perftest_xrc; do
 	cases_$cases
 done
 where="veth, IPv6" server_addr=fd77::1 client_addr=fd77::2 wildcard=::
-for cases in rping ucmatose cm pingpong; do
+for cases in rping ucmatose cm pingpong xsrq_pingpong; do
 	cases_$cases
 done
 finish

@@ -11,4 +11,6 @@ first_port 21000
 where=127.0.0.1 server_addr=127.0.0.1 client_addr=127.0.0.1 tcp_addr=127.0.0.1
 cases_perftest
 cases_perftest_options
+cases_perftest_xrc
+cases_perftest_xrc_options
 finish
