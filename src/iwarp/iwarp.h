@@ -121,6 +121,7 @@ struct iw_tx {
 	bool suspect;		/* the kernel met memory that is not there: look before
 				 * the next batch */
 	uint8_t rnr_seen;	/* RNR NAKs since the last progress */
+	uint64_t not_ready_at;	/* first NAK of this kind, or 0 */
 
 	uint64_t moved;		/* bytes that the medium has taken, ever */
 	/* unreliable: `moved` when the medium was found full, and until when it may

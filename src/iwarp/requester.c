@@ -49,6 +49,7 @@ void req_begin(struct stream *s)
 	tx->resync = s->p.extended && !s->p.unreliable;
 	tx->srqn = NO_SRQ;
 	tx->rnr_seen = 0;
+	tx->not_ready_at = 0;
 }
 
 uint64_t req_budget(const struct dev_qp *qp)
@@ -295,6 +296,23 @@ static void nak_rnr(struct stream *s, uint32_t idx, uint8_t timer)
 	hold(s, HOLD_RNR, rnr_timer[timer & 31] * 10000ull);
 }
 
+/* A QP may be late by as much as a host may be silent. */
+static void nak_not_ready(struct stream *s, uint32_t idx)
+{
+	uint64_t now = loop_now();
+
+	lock_assert_held(&s->lock);
+	if (!s->tx.not_ready_at)
+		s->tx.not_ready_at = now;
+	if (now - s->tx.not_ready_at >= silence_budget(s->qp)) {
+		req_fail(s, idx, IBV_WC_RETRY_EXC_ERR,
+			 "no QP of the peer has come to RTR for this connection");
+		return;
+	}
+	rewind_to(s, idx);
+	hold(s, HOLD_NOT_READY, SEC);
+}
+
 static void nak_error(struct stream *s, uint32_t idx, enum nak_code code)
 {
 	lock_assert_held(&s->lock);
@@ -378,8 +396,7 @@ void req_nak(struct stream *s, const struct rdmap_hdr *h)
 		nak_rnr(s, idx, h->ctl.timer);
 		break;
 	case NAK_NOT_READY:
-		rewind_to(s, idx);
-		hold(s, HOLD_NOT_READY, SEC);
+		nak_not_ready(s, idx);
 		break;
 	case NAK_NO_QP:
 		nak_lost(s, idx);

@@ -173,6 +173,63 @@ static void context_with_objects(void)
 	_exit(0);
 }
 
+/* When a QP's own application has put it into ERR or RESET, or destroyed it, memory is
+ * left alone from then on: the responder's by writes that are still coming ... */
+static void nothing_is_written_after_the_end(void)
+{
+	struct st_opt opt = { .timeout = 8, .retry = 1 };
+
+	for (int how = 0; how < 3; how++)
+		for (int round = 0; round < 4; round++) {
+			struct ibv_sge sge;
+			struct ibv_send_wr wr;
+
+			st_open(&opt);
+			sge = conf_sge(&a.b, 0, ST_LEN);
+			wr = conf_rdma(1, IBV_WR_RDMA_WRITE, &sge, 1, p.b.p, p.b.mr->rkey);
+			for (int i = 0; i < 8; i++)
+				OK(conf_post(a.qp, &wr));
+			if (round)
+				conf_wc_ok(a.scq, 1);
+			if (how < 2)
+				EQ(st_modify(p.qp, how ? IBV_QPS_RESET : IBV_QPS_ERR), 0);
+			else
+				EQ(ibv_destroy_qp(p.qp), 0);
+			p.qp = how < 2 ? p.qp : NULL;
+			st_fill(&p.b, 77);
+			conf_wc_none(p.rcq, ST_QUIET);
+			st_untouched(&p.b, 77);
+			st_close();
+		}
+}
+
+/* ... and the requester's by answers. */
+static void nothing_is_answered_after_the_end(void)
+{
+	for (int how = 0; how < 3; how++)
+		for (int round = 0; round < 4; round++) {
+			struct ibv_sge sge;
+			struct ibv_send_wr wr;
+
+			st_open(NULL);
+			sge = conf_sge(&a.b, 0, ST_LEN);
+			wr = conf_rdma(1, IBV_WR_RDMA_READ, &sge, 1, p.b.p, p.b.mr->rkey);
+			for (int i = 0; i < 8; i++)
+				OK(conf_post(a.qp, &wr));
+			if (round)
+				conf_wc_ok(a.scq, 1);
+			if (how < 2)
+				EQ(st_modify(a.qp, how ? IBV_QPS_RESET : IBV_QPS_ERR), 0);
+			else
+				EQ(ibv_destroy_qp(a.qp), 0);
+			a.qp = how < 2 ? a.qp : NULL;
+			st_fill(&a.b, 77);
+			conf_wc_none(p.rcq, ST_QUIET);
+			st_untouched(&a.b, 77);
+			st_close();
+		}
+}
+
 static const struct conf_case cases[] = {
 	CASE(pd_in_use),
 	CASE(cq_in_use),
@@ -181,6 +238,8 @@ static const struct conf_case cases[] = {
 	CASE(region_under_a_window),
 	CASE(qp_with_work_posted),
 	CASE(context_with_objects),
+	CASE(nothing_is_written_after_the_end),
+	CASE(nothing_is_answered_after_the_end),
 };
 
 CONF_MAIN(cases)

@@ -430,6 +430,47 @@ static void packet_numbers_differ(void)
 	st_close();
 }
 
+/* A connection of the CM whose passive QP was named, but never moved beyond INIT. */
+static void peer_of_a_connection_stays_in_init(void)
+{
+	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_INIT, .port_num = 1 };
+	struct ibv_qp_init_attr init = { .qp_type = IBV_QPT_RC, .cap = CONF_CAP(8, 8, 1) };
+	struct rdma_conn_param param = conf_param();
+	struct conf_pair c = { .lch = conf_channel(), .ach = conf_channel() };
+	uint8_t timeout = 10;
+	struct rdma_cm_event *ev;
+	struct ibv_send_wr wr;
+	struct ibv_cq *cq;
+	struct ibv_qp *qp;
+
+	c.listener = conf_listen(c.lch, AF_INET, 4);
+	c.a = conf_route_resolved(c.ach, conf_listen_addr(c.listener));
+	conf_qp(c.a, 8);
+	OK(rdma_set_option(c.a, RDMA_OPTION_ID, RDMA_OPTION_ID_ACK_TIMEOUT, &timeout, 1));
+	param.retry_count = 1;
+	OK(rdma_connect(c.a, &param));
+	ev = conf_get(c.lch, NULL, RDMA_CM_EVENT_CONNECT_REQUEST);
+	c.p = ev->id;
+	OK(rdma_ack_cm_event(ev));
+	MUST(cq = ibv_create_cq(c.p->verbs, 16, NULL, NULL, 0));
+	init.send_cq = init.recv_cq = cq;
+	MUST(qp = ibv_create_qp(c.p->pd, &init));
+	EQ(ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT |
+			 IBV_QP_ACCESS_FLAGS), 0);
+	param.qp_num = qp->qp_num;
+	OK(rdma_accept(c.p, &param));
+	conf_expect(c.ach, c.a, RDMA_CM_EVENT_ESTABLISHED);
+	wr = conf_wr(1, IBV_WR_SEND, NULL, 0);
+	OK(conf_post(c.a->qp, &wr));
+	wr.wr_id = 2;
+	OK(conf_post(c.a->qp, &wr));
+	conf_wc_is(c.a->send_cq, 1, IBV_WC_RETRY_EXC_ERR);
+	conf_wc_is(c.a->send_cq, 2, IBV_WC_WR_FLUSH_ERR);
+	EQ(ibv_destroy_qp(qp), 0);
+	EQ(ibv_destroy_cq(cq), 0);
+	conf_pair_free(&c);
+}
+
 static const struct conf_case cases[] = {
 	CASE(more_reads_than_the_depth),
 	CASE(more_atomics_than_the_depth),
@@ -448,6 +489,7 @@ static const struct conf_case cases[] = {
 	CASE(peer_belongs_to_somebody_else),
 	CASE(peer_is_killed),
 	CASE(packet_numbers_differ),
+	CASE(peer_of_a_connection_stays_in_init),
 };
 
 CONF_MAIN(cases)

@@ -6,7 +6,11 @@
  *
  * Each end's memory lies between two guard pages which are not registered; all of
  * it, guards too, has a pattern, so that st_untouched() sees a single stray
- * byte. */
+ * byte.
+ *
+ * Environment, beside that of conf.h:
+ *	STRICT_EVENTS	0: an asynchronous event that does not come is no failure (on
+ *			rxe, which raises none, so that the rest of a case is seen) */
 #ifndef ANYRDMA_TESTS_STRICT_H
 #define ANYRDMA_TESTS_STRICT_H
 
