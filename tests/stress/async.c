@@ -16,6 +16,9 @@ static void on_qp(struct ep *e, enum ibv_event_type type)
 	switch (type) {
 	case IBV_EVENT_COMM_EST:
 		break;
+	case IBV_EVENT_SQ_DRAINED:
+		atomic_store(&e->sq_idle, true);
+		break;
 	case IBV_EVENT_QP_LAST_WQE_REACHED:
 		if (!srq)
 			fail(e, "LAST_WQE_REACHED, but the QP has no SRQ");

@@ -178,12 +178,18 @@ static struct rdma_conn_param param(struct ep *e, struct hello *h)
 
 static void make_qp(struct ep *e)
 {
+	struct ibv_qp_init_attr_ex ex;
 	struct ibv_qp_init_attr attr;
 	uint8_t timeout = (uint8_t)e->c.timeout;
 
-	qp_attr_fill(e, &attr);
 	OK(rdma_set_option(e->id, RDMA_OPTION_ID, RDMA_OPTION_ID_ACK_TIMEOUT, &timeout, 1));
-	OK(rdma_create_qp(e->id, e->side->pd, &attr));
+	if (my_cfg(e)->ex) {
+		qp_attr_ex_fill(e, &ex);
+		OK(rdma_create_qp_ex(e->id, &ex));
+	} else {
+		qp_attr_fill(e, &attr);
+		OK(rdma_create_qp(e->id, e->side->pd, &attr));
+	}
 	pthread_mutex_lock(&e->rq.lock);
 	e->qp = e->id->qp;
 	e->rq.open = e->rq.live = true;

@@ -13,10 +13,33 @@ static enum cq_mode mode_of(unsigned i)
 	return i % 4 == 2 ? CQ_EVENTS : i % 4 == 3 ? CQ_RACY : CQ_POLLED;
 }
 
+/* Any number of links may choose the same one. */
+static int cqe_needed(void)
+{
+	return (int)(sh->o.links * 2 * (MAX_WR + 8) + MAX_SRQS * SRQ_SLOTS);
+}
+
+static void create(struct cq *q, int cqe, struct ibv_comp_channel *ch, bool extended)
+{
+	struct ibv_cq_init_attr_ex attr = {
+		.cqe = (uint32_t)cqe,
+		.cq_context = q,
+		.channel = ch,
+		.wc_flags = IBV_WC_EX_WITH_BYTE_LEN | IBV_WC_EX_WITH_IMM | IBV_WC_EX_WITH_QP_NUM |
+			    IBV_WC_EX_WITH_SRC_QP | IBV_WC_EX_WITH_COMPLETION_TIMESTAMP,
+	};
+
+	if (extended) {
+		MUST(q->ex = ibv_create_cq_ex(q->side->ctx, &attr));
+		q->cq = ibv_cq_ex_to_cq(q->ex);
+	} else {
+		MUST(q->cq = ibv_create_cq(q->side->ctx, cqe, q, ch, 0));
+	}
+}
+
 void cq_open(struct side *s)
 {
-	/* Any number of links may choose the same one. */
-	int cqe = (int)(sh->o.links * 2 * (MAX_WR + 8) + MAX_SRQS * SRQ_SLOTS);
+	int cqe = cqe_needed();
 
 	MUST(s->comp = ibv_create_comp_channel(s->ctx));
 	OK(fcntl(s->comp->fd, F_SETFL, fcntl(s->comp->fd, F_GETFL) | O_NONBLOCK));
@@ -26,9 +49,17 @@ void cq_open(struct side *s)
 		q->side = s;
 		q->mode = mode_of(i);
 		pthread_mutex_init(&q->lock, NULL);
-		q->cq = ibv_create_cq(s->ctx, cqe, q, q->mode == CQ_EVENTS ? s->comp : NULL, 0);
-		MUST(q->cq);
+		create(q, cqe, q->mode == CQ_EVENTS ? s->comp : NULL,
+		       sh->o.ex && key_of(sh->o.seed, i, (uint64_t)s->id, 60) % 2);
 	}
+}
+
+/* Under load, never below what may be in it. */
+void cq_resize(struct cq *q, struct rng *r)
+{
+	int least = cqe_needed();
+
+	OK(ibv_resize_cq(q->cq, least + (int)rng_below(r, (uint64_t)least)));
 }
 
 void cq_close(struct side *s)
@@ -64,12 +95,50 @@ static void dispatch(struct cq *q, const struct ibv_wc *wc, uint64_t began)
 	}
 }
 
-/* Number of completions; *asked says that for a solicited-only CQ, too. */
+static void read_ex(struct cq *q, struct ibv_wc *wc)
+{
+	struct ibv_cq_ex *x = q->ex;
+	uint64_t stamp = ibv_wc_read_completion_ts(x);
+
+	*wc = (struct ibv_wc){ .wr_id = x->wr_id, .status = x->status,
+			       .qp_num = ibv_wc_read_qp_num(x) };
+	if (q->mode != CQ_RACY && stamp < q->stamp)
+		fail(NULL, "a completion is older than the one before it");
+	q->stamp = q->mode != CQ_RACY ? stamp : 0;
+	if (x->status != IBV_WC_SUCCESS)
+		return;
+	wc->opcode = ibv_wc_read_opcode(x);
+	wc->byte_len = ibv_wc_read_byte_len(x);
+	wc->wc_flags = ibv_wc_read_wc_flags(x);
+	if (wc->wc_flags & IBV_WC_WITH_INV)
+		wc->invalidated_rkey = ibv_wc_read_invalidated_rkey(x);
+	else if (wc->wc_flags & IBV_WC_WITH_IMM)
+		wc->imm_data = ibv_wc_read_imm_data(x);
+}
+
+static int poll_ex(struct cq *q, int n, struct ibv_wc *wc)
+{
+	struct ibv_poll_cq_attr attr = { 0 };
+	int got = 0, ret = ibv_start_poll(q->ex, &attr);
+
+	if (ret == ENOENT)
+		return 0;
+	while (!ret) {
+		read_ex(q, &wc[got++]);
+		ret = got < n ? ibv_next_poll(q->ex) : ENOENT;
+	}
+	ibv_end_poll(q->ex);
+	if (ret != ENOENT)
+		fail(NULL, "ibv_start_poll or ibv_next_poll: %d", ret);
+	return got;
+}
+
+/* Number of completions; *urgent if one of them wakes a solicited-only CQ, too. */
 static int poll_once(struct cq *q, int n, bool *urgent)
 {
 	uint64_t began = atomic_load(&q->side->clock);
 	struct ibv_wc wc[BATCH];
-	int got = ibv_poll_cq(q->cq, n, wc);
+	int got = q->ex ? poll_ex(q, n, wc) : ibv_poll_cq(q->cq, n, wc);
 
 	if (got < 0 || got > n)
 		fail(NULL, "ibv_poll_cq for %d: %d", n, got);

@@ -125,14 +125,15 @@ static void model_begin(struct ep *e, uint32_t gen)
 	pthread_mutex_unlock(&e->sq.lock);
 }
 
-static void window_open(struct ep *e)
+static void ring_open(struct ep *e)
 {
 	struct sh_end *m = end_mine(e);
 
 	memset(e->win + sh->o.arena, 0, CELL + 64);
 	e->win_mr = ibv_reg_mr(e->side->pd, e->win, sh->o.arena + CELL + 64,
 			       IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
-				       IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC);
+				       IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC |
+				       (my_cfg(e)->mw ? IBV_ACCESS_MW_BIND : 0));
 	MUST(e->win_mr);
 	m->win = (uintptr_t)e->win;
 	m->win_key = e->win_mr->rkey;
@@ -150,7 +151,7 @@ static void begin(struct ep *e, uint32_t gen)
 		OK(ibv_destroy_qp(e->qp));
 		e->qp = NULL;
 	}
-	e->disconnected = e->dirty = false;
+	e->disconnected = e->dirty = e->paused = false;
 	e->cm_step = CM_BEGIN;
 	e->react_at = e->win_hash = 0;
 	atomic_store(&e->closing, false);
@@ -164,6 +165,7 @@ static void begin(struct ep *e, uint32_t gen)
 	atomic_store(&m->received, 0);
 	atomic_store(&m->verified, 0);
 	atomic_store(&m->trouble, TR_NONE);
+	ring_open(e);
 	window_open(e);
 	cfg_print(text, sizeof(text), &e->c, e->side->id);
 	trace(&e->trace, "generation %u: %s", gen, text);
@@ -264,6 +266,12 @@ static void enter_drain(struct ep *e)
 	}
 	posting(e, false, false);
 	OK(ibv_query_qp(e->qp, &attr, IBV_QP_STATE, &init));
+	/* InfiniBand 10.3.1.6: the other queue of an unreliable QP goes on. */
+	if (e->c.uc && attr.qp_state == IBV_QPS_SQE) {
+		atomic_store(&e->closing, true);
+		OK(qp_set_state(e->qp, IBV_QPS_ERR));
+		attr.qp_state = IBV_QPS_ERR;
+	}
 	if (attr.qp_state != IBV_QPS_ERR)
 		fail(e, "an error was seen, but the QP is in state %d", (int)attr.qp_state);
 	state_set(e, EP_DRAIN);
@@ -336,6 +344,7 @@ static bool step_quiet(struct ep *e)
 	if (!died)
 		rq_verify_end(e);
 	pthread_mutex_unlock(&e->rq.lock);
+	window_close(e);
 	if (e->win_mr)
 		OK(ibv_dereg_mr(e->win_mr));
 	e->win_mr = NULL;
@@ -479,8 +488,31 @@ static bool in_peace(struct ep *e)
 	return sent && got;
 }
 
+/* To SQD, where what was begun is finished and new work waits, and back. */
+static void step_pause(struct ep *e)
+{
+	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_SQD, .en_sqd_async_notify = 1 };
+
+	if (e->paused && atomic_load(&e->sq_idle)) {
+		if (qp_set_state(e->qp, IBV_QPS_RTS) && !ep_trouble(e))
+			fail(e, "the QP does not leave SQD");
+		e->paused = false;
+		trace(&e->trace, "goes on");
+		ep_moved(e);
+	} else if (!e->paused && rng_chance(&e->r, 3)) {
+		atomic_store(&e->sq_idle, false);
+		e->paused = true;
+		trace(&e->trace, "pauses");
+		if (ibv_modify_qp(e->qp, &attr, IBV_QP_STATE | IBV_QP_EN_SQD_ASYNC_NOTIFY) &&
+		    !ep_trouble(e))
+			fail(e, "the QP does not enter SQD");
+	}
+}
+
 static bool step_run(struct ep *e)
 {
+	if (e->c.pauses && phase_mine(e) < PH_DONE)
+		step_pause(e);
 	if (kill_is_due(e)) {
 		do_kill(e);
 		return true;

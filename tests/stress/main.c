@@ -32,6 +32,8 @@ static const char usage[] =
 	"  --cqs N, --srqs N, --tokens N  of a side (4, 2, 2; tokens: large messages at once)\n"
 	"  --addr A       IPv4 address of the device (127.0.0.1)\n"
 	"  --links cm|raw only links by the CM, or only without\n"
+	"  --types rc|uc  only reliable QPs, or only unreliable ones\n"
+	"  --plain        no extended QPs and CQs, no windows, no SQD\n"
 	"  --skip A,B     leave out operations, faults or kills by name\n"
 	"  --clean        no faults and no kills of QPs\n"
 	"Environment: T_SCALE multiplies --stall.\n";
@@ -69,6 +71,7 @@ static const struct option options[] = {
 	{ "max-size", 1, NULL, 'm' }, { "budget", 1, NULL, 'b' }, { "stall", 1, NULL, 'w' },
 	{ "cqs", 1, NULL, 'c' },     { "srqs", 1, NULL, 'r' },	  { "tokens", 1, NULL, 'T' },
 	{ "addr", 1, NULL, 'a' },    { "links", 1, NULL, 'l' },	  { "skip", 1, NULL, 'x' },
+	{ "types", 1, NULL, 'y' },   { "plain", 0, NULL, 'P' },
 	{ "clean", 0, NULL, 'C' },   { "side", 1, NULL, 'S' },	  { "help", 0, NULL, 'h' },
 	{ NULL, 0, NULL, 0 },
 };
@@ -103,6 +106,8 @@ static void option(struct opts *o, int c, char *arg)
 	case 'a': snprintf(o->addr, sizeof(o->addr), "%s", arg); break;
 	case 'l': o->cm = strcmp(arg, "raw"); o->raw = strcmp(arg, "cm"); break;
 	case 'x': skip_list(o, arg); break;
+	case 'y': o->rc = strcmp(arg, "uc"); o->uc = strcmp(arg, "rc"); break;
+	case 'P': o->ex = o->pauses = false; o->mw = 0; break;
 	case 'C': o->clean_only = true; break;
 	case 'h': fputs(usage, stdout); exit(0);
 	default: fputs(usage, stderr); exit(2);
@@ -184,7 +189,7 @@ static bool run_two(int fd)
 {
 	const struct timespec nap = { .tv_nsec = 10000000 };
 	struct rng r = { key_of(sh->o.seed, 0, 0, 9) };
-	uint64_t end = now_ms() + 1000ull * sh->o.seconds, next = 0, grace = 0;
+	uint64_t end = UINT64_MAX, next = 0, grace = 0;
 	bool bad = false;
 	pid_t pid[2];
 
@@ -195,6 +200,8 @@ static bool run_two(int fd)
 	while (!reap(pid, &bad)) {
 		uint64_t now = now_ms();
 
+		if (end == UINT64_MAX && both_up()) /* from now on */
+			end = now + 1000ull * sh->o.seconds;
 		if (now >= end)
 			atomic_store(&sh->stop, 1);
 		if (bad && !grace) {
@@ -224,8 +231,8 @@ static void *side_thread(void *id)
 static bool run_one(void)
 {
 	const struct timespec nap = { .tv_nsec = 10000000 };
-	uint64_t end = now_ms() + 1000ull * sh->o.seconds;
 	pthread_t t[2];
+	uint64_t end;
 
 	for (int i = 0; i < 2; i++) {
 		atomic_store(&sh->side[i].life, 1);
@@ -233,6 +240,9 @@ static bool run_one(void)
 	}
 	for (intptr_t i = 0; i < 2; i++)
 		OK(pthread_create(&t[i], NULL, side_thread, (void *)i));
+	while (!both_up())
+		nanosleep(&nap, NULL);
+	end = now_ms() + 1000ull * sh->o.seconds;
 	while (now_ms() < end)
 		nanosleep(&nap, NULL);
 	atomic_store(&sh->stop, 1);
@@ -261,6 +271,7 @@ int main(int argc, char **argv)
 	struct opts o = { .seconds = 10, .links = 16, .threads = 3, .procs = 1, .stall = 30,
 			  .cqs = 4, .srqs = 2, .tokens = 2, .max_size = 64u << 20,
 			  .budget = 65536, .kill_ms = 1500, .cm = true, .raw = true,
+			  .rc = true, .uc = true, .ex = true, .pauses = true, .mw = 3,
 			  .addr = "127.0.0.1" };
 	int c, fd;
 	bool ok;
@@ -281,6 +292,7 @@ int main(int argc, char **argv)
 	printf("# stress --seed %llu --seconds %u --qps %u --threads %u --procs %u\n",
 	       (unsigned long long)o.seed, o.seconds, o.links, o.threads, o.procs);
 	ok = o.procs == 2 ? run_two(fd) : run_one();
+	ok &= sh->ops > 0;
 	printf("# %llu requests, %llu MiB, %llu generations of endpoints, %llu faults, "
 	       "%llu kills, %llu deaths, %llu values not told apart\n",
 	       (unsigned long long)sh->ops, (unsigned long long)sh->bytes >> 20,

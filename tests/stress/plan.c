@@ -4,28 +4,37 @@
 #include <stdio.h>
 #include <string.h>
 
+#define WR(name) IBV_WR_##name
+#define WC(name) IBV_WC_##name
+
 const struct kind_info kind_info[OP_KINDS] = {
-	[OP_SEND] = { "send", 20, IBV_WR_SEND, IBV_WC_SEND, .consumes = true },
-	[OP_SEND_IMM] = { "send-imm", 10, IBV_WR_SEND_WITH_IMM, IBV_WC_SEND, .consumes = true },
-	[OP_WRITE] = { "write", 20, IBV_WR_RDMA_WRITE, IBV_WC_RDMA_WRITE, .remote = true },
-	[OP_WRITE_IMM] = { "write-imm", 12, IBV_WR_RDMA_WRITE_WITH_IMM, IBV_WC_RDMA_WRITE,
-			   .consumes = true, .remote = true },
-	[OP_READ] = { "read", 12, IBV_WR_RDMA_READ, IBV_WC_RDMA_READ, .remote = true,
-		      .reads = true },
-	[OP_READ_BACK] = { "read-back", 8, IBV_WR_RDMA_READ, IBV_WC_RDMA_READ, .remote = true,
+	[OP_SEND] = { "send", 20, WR(SEND), WC(SEND), .consumes = true, .uc = true },
+	[OP_SEND_IMM] = { "send-imm", 10, WR(SEND_WITH_IMM), WC(SEND), .consumes = true,
+			  .uc = true },
+	[OP_WRITE] = { "write", 20, WR(RDMA_WRITE), WC(RDMA_WRITE), .remote = true,
+		       .ring = true, .uc = true },
+	[OP_WRITE_IMM] = { "write-imm", 12, WR(RDMA_WRITE_WITH_IMM), WC(RDMA_WRITE),
+			   .consumes = true, .remote = true, .ring = true, .uc = true },
+	[OP_ATOMIC_WRITE] = { "atomic-write", 4, WR(ATOMIC_WRITE), WC(ATOMIC_WRITE),
+			      .remote = true, .ring = true },
+	/* A plain send where there is nothing to invalidate. */
+	[OP_SEND_INV] = { "send-inv", 6, WR(SEND), WC(SEND), .consumes = true, .uc = true },
+	[OP_BIND] = { "bind", 6, WR(BIND_MW), WC(BIND_MW), .local = true, .uc = true },
+	[OP_UNBIND] = { "unbind", 4, WR(LOCAL_INV), WC(LOCAL_INV), .local = true, .uc = true },
+	[OP_READ] = { "read", 12, WR(RDMA_READ), WC(RDMA_READ), .remote = true, .reads = true },
+	[OP_READ_BACK] = { "read-back", 8, WR(RDMA_READ), WC(RDMA_READ), .remote = true,
 			   .reads = true },
-	[OP_FAA] = { "fetch-add", 6, IBV_WR_ATOMIC_FETCH_AND_ADD, IBV_WC_FETCH_ADD,
-		     .remote = true, .reads = true, .atomic = true },
-	[OP_CAS] = { "cas", 5, IBV_WR_ATOMIC_CMP_AND_SWP, IBV_WC_COMP_SWAP, .remote = true,
+	[OP_FAA] = { "fetch-add", 6, WR(ATOMIC_FETCH_AND_ADD), WC(FETCH_ADD), .remote = true,
 		     .reads = true, .atomic = true },
-	[OP_CAS_SHARED] = { "cas-shared", 3, IBV_WR_ATOMIC_CMP_AND_SWP, IBV_WC_COMP_SWAP,
+	[OP_CAS] = { "cas", 5, WR(ATOMIC_CMP_AND_SWP), WC(COMP_SWAP), .remote = true,
+		     .reads = true, .atomic = true },
+	[OP_CAS_SHARED] = { "cas-shared", 3, WR(ATOMIC_CMP_AND_SWP), WC(COMP_SWAP),
 			    .remote = true, .reads = true, .atomic = true },
-	[OP_CELL_READ] = { "cell-read", 5, IBV_WR_RDMA_READ, IBV_WC_RDMA_READ, .remote = true,
+	[OP_CELL_READ] = { "cell-read", 5, WR(RDMA_READ), WC(RDMA_READ), .remote = true,
 			   .reads = true },
-	[OP_CELL_WRITE] = { "cell-write", 5, IBV_WR_RDMA_WRITE, IBV_WC_RDMA_WRITE,
-			    .remote = true },
-	[OP_FINAL] = { "final", 0, IBV_WR_SEND_WITH_IMM, IBV_WC_SEND, .consumes = true },
-	[OP_MARKER] = { "marker", 0, IBV_WR_SEND, IBV_WC_SEND, .consumes = true },
+	[OP_CELL_WRITE] = { "cell-write", 5, WR(RDMA_WRITE), WC(RDMA_WRITE), .remote = true },
+	[OP_FINAL] = { "final", 0, WR(SEND_WITH_IMM), WC(SEND), .consumes = true },
+	[OP_MARKER] = { "marker", 0, WR(SEND), WC(SEND), .consumes = true },
 };
 
 const struct fault_info fault_info[FAULTS] = {
@@ -72,6 +81,8 @@ static void draw_side(struct side_cfg *s, const struct opts *o, struct rng *r)
 	s->max_inline = rng_chance(r, 30) ? 0 : (unsigned)rng_log(r, 512);
 	/* Whose completions may come to us in any order must have one for all. */
 	s->sig_all = s->send_cq == 3 || rng_chance(r, 10);
+	s->ex = o->ex && rng_chance(r, 45);
+	s->mw = rng_chance(r, 60) ? o->mw & (1u << rng_below(r, 2)) : 0;
 	s->rd_atomic = 1 + (unsigned)rng_below(r, 16);
 	s->psn = rng_chance(r, 30) ? 0xffffff - (uint32_t)rng_below(r, 20) :
 				     (uint32_t)rng_below(r, 1 << 24);
@@ -85,6 +96,8 @@ static bool fault_fits(const struct cfg *c, const struct opts *o, enum fault f)
 
 	if (f == F_NONE || o->skip_faults & 1u << f)
 		return false;
+	if (c->uc) /* the peer of an unreliable one does not say */
+		return f == F_LKEY || f == F_LBEYOND || f == F_LPD;
 	if (f == F_RLKEY || f == F_RNR)
 		return to->srq < 0;
 	if (f == F_ALIGN)
@@ -104,6 +117,9 @@ static bool kill_fits(const struct cfg *c, const struct opts *o, enum kill k)
 	case K_DESTROY:
 		/* What an SRQ gave to a QP that is gone is lost to the program. */
 		return c->s[c->end_side].srq < 0;
+	case K_DEREG:
+		/* A region with a window stays; and lost writes are no error of UC. */
+		return !c->uc && !c->s[c->end_side].mw;
 	default:
 		return true;
 	}
@@ -148,11 +164,18 @@ static void draw(struct cfg *c, const struct opts *o, unsigned link, uint32_t ge
 	c->link = link;
 	c->gen = gen;
 	c->cm = o->cm && (!o->raw || rng_chance(&r, 35));
+	c->uc = o->uc && (!o->rc || rng_chance(&r, 20)) && !c->cm;
+	c->pauses = o->pauses && !c->cm && !c->uc && rng_chance(&r, 15);
 	c->active = (int)rng_below(&r, 2);
 	draw_side(&c->s[0], o, &r);
 	draw_side(&c->s[1], o, &r);
 	if (c->cm) /* the CM negotiates one number */
 		c->s[1].rd_atomic = c->s[0].rd_atomic;
+	for (int i = 0; c->uc && i < 2; i++) {
+		/* What finds no receive is lost. */
+		c->s[i].credit = true;
+		c->s[i].srq = -1;
+	}
 	c->rnr_timer = 1 + (unsigned)rng_below(&r, 12);
 	c->rnr_retry = 7;
 	c->timeout = 10 + (unsigned)rng_below(&r, 4);
@@ -175,12 +198,15 @@ void cfg_draw(struct cfg *c, const struct opts *o, unsigned link, uint32_t gen)
 		return;
 	/* The same QP, so the same queues. */
 	c->kept = true;
+	c->uc = before.uc;
+	c->pauses &= !c->uc;
 	for (int i = 0; i < 2; i++) {
 		struct side_cfg *s = &c->s[i], *b = &before.s[i];
 
 		b->psn = s->psn;
 		b->ops = s->ops;
-		b->credit = s->credit;
+		b->credit = s->credit || c->uc;
+		b->mw = s->mw;
 		b->rd_atomic = s->rd_atomic;
 		*s = *b;
 	}
@@ -204,14 +230,14 @@ void cfg_print(char *to, size_t len, const struct cfg *c, int side)
 		snprintf(end, sizeof(end), "kill %s at request %u of side %d",
 			 kill_name[c->kill], c->end_at, c->end_side);
 	snprintf(to, len,
-		 "RC %s, cq %u/%u srq %d wr %u/%u sge %u/%u inline %u%s%s rd %u psn %06x, "
-		 "ops %u, rnr %u/%u timeout %u/%u%s%s%s, end: %s",
-		 c->cm ? c->active == side ? "cm active" : "cm passive" : "raw", s->send_cq,
+		 "%s%s %s, cq %u/%u srq %d wr %u/%u sge %u/%u inline %u%s%s mw %u rd %u psn "
+		 "%06x, ops %u, rnr %u/%u timeout %u/%u%s%s%s%s, end: %s",
+		 c->uc ? "UC" : "RC", s->ex ? "ex" : "", c->cm ? c->active == side ? "cm active" : "cm passive" : "raw", s->send_cq,
 		 s->recv_cq, s->srq, s->max_send_wr, s->max_recv_wr, s->send_sge, s->recv_sge,
 		 s->max_inline, s->sig_all ? " sig_all" : "", s->credit ? " credit" : "",
-		 s->rd_atomic, s->psn, s->ops, c->rnr_timer, c->rnr_retry, c->timeout, c->retry,
+		 s->mw, s->rd_atomic, s->psn, s->ops, c->rnr_timer, c->rnr_retry, c->timeout, c->retry,
 		 c->kept ? " kept" : "", c->keep_qp ? " keep" : "", c->quick ? " quick" : "",
-		 end);
+		 c->pauses ? " pauses" : "", end);
 }
 
 /* ---- requests ------------------------------------------------------------- */
@@ -226,16 +252,27 @@ void plan_init(struct plan *p, const struct opts *o, const struct cfg *c, int di
 	p->credit = o->max_size;
 }
 
+static unsigned weight(const struct plan *p, int k)
+{
+	const struct side_cfg *me = &p->c->s[p->dir], *peer = &p->c->s[!p->dir];
+
+	if (p->o->skip_kinds & 1u << k || (p->c->uc && !kind_info[k].uc))
+		return 0;
+	if ((kind_info[k].local && !me->mw) || (k == OP_SEND_INV && !peer->mw))
+		return 0;
+	return kind_info[k].weight;
+}
+
 static enum kind draw_kind(struct plan *p)
 {
 	unsigned total = 0;
 	uint64_t at;
 
 	for (int k = 0; k < OP_RANDOM; k++)
-		total += p->o->skip_kinds & 1u << k ? 0 : kind_info[k].weight;
+		total += weight(p, k);
 	at = rng_below(&p->r, total);
 	for (int k = 0; k < OP_RANDOM; k++) {
-		unsigned w = p->o->skip_kinds & 1u << k ? 0 : kind_info[k].weight;
+		unsigned w = weight(p, k);
 
 		if (at < w)
 			return (enum kind)k;
@@ -279,11 +316,15 @@ static uint32_t len_limit(const struct plan *p, enum kind k)
 	switch (k) {
 	case OP_SEND:
 	case OP_SEND_IMM:
+	case OP_SEND_INV:
 		return srq ? p->o->srq_buf : p->o->max_size;
 	case OP_CELL_WRITE:
 		return CELL;
+	case OP_BIND:
+	case OP_UNBIND:
+		return 0;
 	default:
-		return kind_info[k].atomic ? 8 : p->o->max_size;
+		return p->o->max_size;
 	}
 }
 
@@ -343,6 +384,7 @@ static void place(struct plan *p, struct op *op)
 	switch (op->kind) {
 	case OP_WRITE:
 	case OP_WRITE_IMM:
+	case OP_ATOMIC_WRITE:
 		place_write(p, op);
 		break;
 	case OP_READ:
@@ -381,14 +423,17 @@ static void draw_flags(struct plan *p, struct op *op)
 	if (s->sig_all || rng_chance(&p->r, 40) || p->since_signal + 1 >= s->max_send_wr / 2 ||
 	    op->fault)
 		op->flags |= IBV_SEND_SIGNALED;
-	if (rng_chance(&p->r, 10) || op->kind == OP_CELL_WRITE)
+	/* The window must not go while a read through it is under way. */
+	if (rng_chance(&p->r, 10) || op->kind == OP_CELL_WRITE || op->kind == OP_SEND_INV)
 		op->flags |= IBV_SEND_FENCE;
 	if (k->consumes && rng_chance(&p->r, 25))
 		op->flags |= IBV_SEND_SOLICITED;
-	if (!k->reads && !op->big && op->len <= s->max_inline && rng_chance(&p->r, 60) &&
+	if (!k->reads && !k->local && op->kind != OP_ATOMIC_WRITE && !op->big && op->len <= s->max_inline && rng_chance(&p->r, 60) &&
 	    !op->fault)
 		op->flags |= IBV_SEND_INLINE;
-	op->pieces = k->atomic ? 1 : (unsigned)rng_below(&p->r, s->send_sge + 1);
+	if (k->local)
+		return;
+	op->pieces = k->atomic || op->kind == OP_ATOMIC_WRITE ? 1 : (unsigned)rng_below(&p->r, s->send_sge + 1);
 	if (op->len && !op->pieces)
 		op->pieces = 1;
 }
@@ -418,7 +463,7 @@ static enum kind fault_kind(struct plan *p, enum fault f)
 		case F_LKEY:
 		case F_LBEYOND:
 		case F_LPD:
-			k = local[rng_below(&p->r, 4)];
+			k = local[rng_below(&p->r, p->c->uc ? 3 : 4)];
 			break;
 		case F_SMALL:
 		case F_RLKEY:
@@ -462,7 +507,7 @@ void plan_next(struct plan *p, struct op *op)
 		op->len = len_limit(p, op->kind);
 	if (op->kind == OP_CELL_READ && !p->cell_key)
 		op->kind = OP_CELL_WRITE, op->len &= CELL - 1;
-	if (kind_info[op->kind].atomic)
+	if (kind_info[op->kind].atomic || op->kind == OP_ATOMIC_WRITE)
 		op->len = 8;
 	if (p->c->ending == END_FAULT && p->dir == p->c->end_side && op->seq == p->c->end_at)
 		draw_fault(p, op);

@@ -34,7 +34,8 @@ struct opts {
 	uint32_t srq_buf;   /* bytes of a receive of an SRQ */
 	uint32_t budget;    /* bytes a direction may send for each request */
 	uint32_t skip_kinds, skip_faults, skip_kills; /* bits of the enums below */
-	bool cm, raw, clean_only;
+	bool cm, raw, rc, uc, clean_only, ex, pauses;
+	unsigned mw;
 	unsigned kill_ms;   /* mean time between kills of a process; 0: none */
 	char addr[64];
 };
@@ -44,6 +45,10 @@ enum kind {
 	OP_SEND_IMM,
 	OP_WRITE,
 	OP_WRITE_IMM,
+	OP_ATOMIC_WRITE,
+	OP_SEND_INV,  /* takes the window from itself, if there is one */
+	OP_BIND,      /* opens a window for the peer, if none is open */
+	OP_UNBIND,    /* closes it, if the peer does not use it any more */
 	OP_READ,      /* of memory that never changes */
 	OP_READ_BACK, /* of what an earlier write of the QP has written */
 	OP_FAA,	      /* a counter that all links share */
@@ -63,6 +68,9 @@ struct kind_info {
 	enum ibv_wr_opcode wr;
 	enum ibv_wc_opcode wc;
 	bool consumes; /* takes a receive */
+	bool ring;     /* writes to the peer's ring, or to a slot if large */
+	bool local;    /* the peer does not hear of it */
+	bool uc;       /* unreliable QPs have it, too */
 	bool remote;   /* names memory of the peer */
 	bool reads;    /* brings data back */
 	bool atomic;
@@ -113,6 +121,8 @@ struct side_cfg {
 	int srq; /* index, or -1 */
 	unsigned max_send_wr, max_recv_wr, send_sge, recv_sge, max_inline;
 	bool sig_all;
+	bool ex;       /* ibv_create_qp_ex and builders */
+	unsigned mw;   /* type of its window, or 0 */
 	unsigned rd_atomic;
 	uint32_t psn;
 	uint32_t ops;  /* requests to be sent */
@@ -122,7 +132,9 @@ struct side_cfg {
 struct cfg {
 	unsigned link;
 	uint32_t gen;
+	bool uc;
 	bool cm;
+	bool pauses;	   /* through SQD and back, now and then */
 	int active;	   /* side that connects */
 	struct side_cfg s[2];
 	unsigned rnr_timer, rnr_retry, timeout, retry;

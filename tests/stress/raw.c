@@ -14,7 +14,7 @@ void qp_attr_fill(struct ep *e, struct ibv_qp_init_attr *a)
 		.send_cq = s->cq[c->send_cq].cq,
 		.recv_cq = s->cq[c->recv_cq].cq,
 		.srq = c->srq >= 0 ? s->srq[c->srq].srq : NULL,
-		.qp_type = IBV_QPT_RC,
+		.qp_type = e->c.uc ? IBV_QPT_UC : IBV_QPT_RC,
 		.sq_sig_all = c->sig_all,
 		.cap = { .max_send_wr = c->max_send_wr,
 			 .max_recv_wr = c->max_recv_wr,
@@ -24,14 +24,47 @@ void qp_attr_fill(struct ep *e, struct ibv_qp_init_attr *a)
 	};
 }
 
+void qp_attr_ex_fill(struct ep *e, struct ibv_qp_init_attr_ex *x)
+{
+	struct ibv_qp_init_attr a;
+
+	qp_attr_fill(e, &a);
+	*x = (struct ibv_qp_init_attr_ex){
+		.qp_context = a.qp_context,
+		.send_cq = a.send_cq,
+		.recv_cq = a.recv_cq,
+		.srq = a.srq,
+		.cap = a.cap,
+		.qp_type = a.qp_type,
+		.sq_sig_all = a.sq_sig_all,
+		.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS,
+		.pd = e->side->pd,
+		.send_ops_flags = IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM |
+				  IBV_QP_EX_WITH_SEND_WITH_INV | IBV_QP_EX_WITH_RDMA_WRITE |
+				  IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM | IBV_QP_EX_WITH_LOCAL_INV |
+				  IBV_QP_EX_WITH_BIND_MW,
+	};
+	if (!e->c.uc)
+		x->send_ops_flags |= IBV_QP_EX_WITH_RDMA_READ |
+				     IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP |
+				     IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD |
+				     IBV_QP_EX_WITH_ATOMIC_WRITE;
+}
+
 int raw_create(struct ep *e)
 {
 	struct ibv_qp_init_attr attr;
+	struct ibv_qp_init_attr_ex ex;
 
 	if (e->qp)
 		return 0; /* kept */
-	qp_attr_fill(e, &attr);
-	e->qp = ibv_create_qp(e->side->pd, &attr);
+	if (my_cfg(e)->ex) {
+		qp_attr_ex_fill(e, &ex);
+		e->qp = ibv_create_qp_ex(e->side->ctx, &ex);
+	} else {
+		qp_attr_fill(e, &attr);
+		e->qp = ibv_create_qp(e->side->pd, &attr);
+	}
 	return e->qp ? 0 : errno;
 }
 
@@ -47,10 +80,11 @@ int raw_init(struct ep *e)
 	struct ibv_qp_attr attr = {
 		.qp_state = IBV_QPS_INIT,
 		.port_num = 1,
-		.qp_access_flags = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
-				   IBV_ACCESS_REMOTE_ATOMIC,
+		.qp_access_flags = IBV_ACCESS_REMOTE_WRITE,
 	};
 
+	if (!e->c.uc)
+		attr.qp_access_flags |= IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
 	return ibv_modify_qp(e->qp, &attr,
 			     IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT |
 				     IBV_QP_ACCESS_FLAGS);
@@ -74,8 +108,9 @@ static int to_rtr(struct ep *e)
 	memcpy(&attr.ah_attr.grh.dgid, sh->side[!e->side->id].gid, 16);
 	return ibv_modify_qp(e->qp, &attr,
 			     IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
-				     IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC |
-				     IBV_QP_MIN_RNR_TIMER);
+				     IBV_QP_RQ_PSN |
+				     (e->c.uc ? 0 :
+						IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER));
 }
 
 static int to_rts(struct ep *e)
@@ -90,8 +125,11 @@ static int to_rts(struct ep *e)
 	};
 
 	return ibv_modify_qp(e->qp, &attr,
-			     IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
-				     IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC);
+			     IBV_QP_STATE | IBV_QP_SQ_PSN |
+				     (e->c.uc ? 0 :
+						IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
+							IBV_QP_RNR_RETRY |
+							IBV_QP_MAX_QP_RD_ATOMIC));
 }
 
 int raw_connect(struct ep *e)

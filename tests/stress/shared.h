@@ -48,6 +48,11 @@ struct sh_end {
 	_Atomic uint32_t received; /* messages taken */
 	_Atomic uint32_t verified; /* requests of the peer that are checked */
 	_Atomic uint32_t trouble;
+
+	/* Its window: version << 32 | key, 0: closed; the key of the last one closed. */
+	_Atomic uint64_t window;
+	_Atomic uint32_t window_dead;
+	_Atomic uint32_t window_left; /* as a sender: version that it will not use again */
 };
 
 enum { BITMAP = 1 << 23 }; /* values of a counter that are told apart */

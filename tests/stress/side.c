@@ -161,6 +161,8 @@ static void *work(void *arg)
 			busy |= srq_run(&s->srq[rng_below(&r, sh->o.srqs)], &r);
 		if (rng_below(&r, 500) == 0)
 			atom_local(s, &r);
+		if (rng_below(&r, 5000) == 0)
+			cq_resize(&s->cq[rng_below(&r, sh->o.cqs)], &r);
 		idle = busy ? 0 : idle + 1;
 		if (idle > 4 * sh->o.links)
 			nanosleep(&nap, NULL);

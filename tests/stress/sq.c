@@ -7,11 +7,8 @@
  * order, flushed. */
 #include "stress.h"
 
-#include <arpa/inet.h>
 #include <stdio.h>
 #include <string.h>
-
-enum { CHAIN = 8, INLINE_MAX = 1024 };
 
 static struct sq_rec *rec_at(struct sq *q, uint32_t seq)
 {
@@ -28,6 +25,7 @@ void sq_begin(struct ep *e)
 	q->head = q->tail = q->hold_head = q->hold_tail = 0;
 	q->token = -1;
 	q->stash.n = 0;
+	q->window_shut = q->window_used = 0;
 	e->tx.head = e->tx.tail = 0;
 }
 
@@ -105,8 +103,9 @@ static const char *not_now(struct ep *e, const struct op *op)
 	if (k->consumes && my_cfg(e)->credit && op->fault != F_RNR &&
 	    e->c.s[!e->side->id].srq < 0 && atomic_load(&end_peer(e)->recvs) <= op->recv)
 		return "a receive at the peer";
-	if ((op->kind == OP_WRITE || op->kind == OP_WRITE_IMM) && !op->big &&
-	    !ring_has_room(e, op))
+	if (e->c.uc && peer_phase(e) < PH_RUN)
+		return "the peer, which would miss it";
+	if (k->ring && !op->big && !ring_has_room(e, op))
 		return "the peer to look at earlier writes";
 	if (op->kind == OP_READ_BACK) {
 		holds_release(e);
@@ -117,13 +116,6 @@ static const char *not_now(struct ep *e, const struct op *op)
 }
 
 /* ---- posting ---------------------------------------------------------------------- */
-
-struct chain {
-	unsigned n;
-	struct ibv_send_wr wr[CHAIN];
-	struct ibv_sge sge[CHAIN][MAX_PIECES];
-	uint8_t scratch[CHAIN][INLINE_MAX]; /* inline data */
-};
 
 static uint8_t *slot_for(struct ep *e, const struct op *op)
 {
@@ -144,157 +136,11 @@ static bool make_buffers(struct ep *e, struct sq_rec *rec, uint8_t *scratch)
 	return true;
 }
 
-static void remote_of(struct ep *e, const struct op *op, uint64_t *addr, uint32_t *key)
-{
-	const struct sh_side *s = &sh->side[!e->side->id];
-	const struct sh_end *p = end_peer(e);
-
-	*addr = p->win;
-	*key = p->win_key;
-	switch (op->kind) {
-	case OP_WRITE:
-	case OP_WRITE_IMM:
-		if (op->big) {
-			*addr = s->slot[e->sq.token];
-			*key = s->slot_key;
-		} else {
-			*addr += op->at % sh->o.arena;
-		}
-		break;
-	case OP_READ_BACK:
-		*addr += op->at % sh->o.arena;
-		break;
-	case OP_READ:
-		*addr = s->fixed + op->at;
-		*key = s->fixed_key;
-		break;
-	case OP_CELL_READ:
-	case OP_CELL_WRITE:
-		*addr += sh->o.arena;
-		break;
-	case OP_CAS:
-		*addr += sh->o.arena + CELL;
-		break;
-	default:
-		*addr = s->words + 8 * op->word;
-		*key = s->words_key;
-	}
-}
-
-static void remote_fault(struct ep *e, const struct op *op, uint64_t *addr, uint32_t *key)
-{
-	const struct sh_side *s = &sh->side[!e->side->id];
-	const struct sh_end *p = end_peer(e);
-	bool atomic = kind_info[op->kind].atomic;
-
-	switch (op->fault) {
-	case F_RKEY:
-		*key ^= 0x5a5a00;
-		break;
-	case F_STALE:
-		*key = p->stale_key ? p->stale_key : *key ^ 0x5a5a00;
-		break;
-	case F_BEYOND:
-		*addr = p->win + sh->o.arena + CELL + 64 - (atomic ? 0 : op->len - 1);
-		*key = p->win_key;
-		break;
-	case F_BEFORE:
-		*addr = p->win - (atomic ? 8 : 1);
-		*key = p->win_key;
-		break;
-	case F_PD:
-		*addr = s->alien;
-		*key = s->alien_key;
-		break;
-	case F_RIGHTS:
-		*addr = s->closed;
-		*key = s->closed_key;
-		break;
-	case F_ALIGN:
-		*addr += 4;
-		break;
-	default:
-		break;
-	}
-}
-
-static void local_fault(struct ep *e, const struct op *op, struct ibv_sge *sge, int n)
-{
-	int i = 0;
-
-	while (i + 1 < n && !sge[i].length)
-		i++;
-	switch (op->fault) {
-	case F_LKEY:
-		sge[i].lkey ^= 0x5a5a00;
-		break;
-	case F_LBEYOND:
-		sge[i].addr = (uintptr_t)e->side->ep_mem + e->side->ep_mem_len -
-			      (sge[i].length - 1);
-		sge[i].lkey = e->side->ep_mr->lkey;
-		break;
-	case F_LPD:
-		sge[i].addr = (uintptr_t)e->side->alien;
-		sge[i].lkey = e->side->alien_mr->lkey;
-		break;
-	default:
-		break;
-	}
-}
-
-static void atomic_fill(struct ep *e, struct sq_rec *rec, struct ibv_send_wr *wr)
-{
-	const struct op *op = &rec->op;
-	struct sh_word *w = &sh->side[!e->side->id].word[op->word];
-
-	wr->wr.atomic.remote_addr = wr->wr.rdma.remote_addr;
-	wr->wr.atomic.rkey = wr->wr.rdma.rkey;
-	wr->wr.atomic.compare_add = op->compare;
-	wr->wr.atomic.swap = op->swap;
-	if (op->kind == OP_FAA)
-		wr->wr.atomic.compare_add = 1;
-	if (op->kind == OP_CAS_SHARED) {
-		rec->guess = e->sq.guess[op->word - FAA_WORDS];
-		wr->wr.atomic.compare_add = rec->guess;
-		wr->wr.atomic.swap = rec->guess + 1;
-	}
-	if (op->kind != OP_CAS && !op->fault)
-		atomic_fetch_add(&w->posted, 1);
-}
-
-static void wr_fill(struct ep *e, struct sq_rec *rec, struct ibv_send_wr *wr, struct ibv_sge *sge)
-{
-	const struct op *op = &rec->op;
-	const struct kind_info *k = &kind_info[op->kind];
-	uint64_t addr;
-	uint32_t key;
-
-	memset(wr, 0, sizeof(*wr));
-	wr->wr_id = wr_id(WR_SEND, e->link, e->gen, op->seq);
-	wr->sg_list = sge;
-	wr->num_sge = buf_sges(&rec->b, sge);
-	wr->opcode = k->wr;
-	wr->send_flags = op->flags;
-	wr->imm_data = htonl(op->imm);
-	if (my_cfg(e)->sig_all && op->seq % 2)
-		wr->send_flags &= ~(unsigned)IBV_SEND_SIGNALED;
-	if (k->remote) {
-		remote_of(e, op, &addr, &key);
-		remote_fault(e, op, &addr, &key);
-		wr->wr.rdma.remote_addr = addr;
-		wr->wr.rdma.rkey = key;
-	}
-	if (k->atomic)
-		atomic_fill(e, rec, wr);
-	local_fault(e, op, sge, wr->num_sge);
-}
-
 static void hold_add(struct ep *e, const struct op *op)
 {
 	struct sq *q = &e->sq;
 
-	if (op->big || (op->kind != OP_WRITE && op->kind != OP_WRITE_IMM &&
-			op->kind != OP_READ_BACK))
+	if (op->big || (!kind_info[op->kind].ring && op->kind != OP_READ_BACK))
 		return;
 	q->hold[q->hold_tail++ % HOLDS] = (struct hold){
 		.at = op->at, .seq = op->seq, .read = op->kind == OP_READ_BACK,
@@ -349,6 +195,7 @@ static bool chain_add(struct ep *e, struct chain *c)
 		return false;
 	rec = rec_at(q, q->tail);
 	rec->op = q->next;
+	rec->inv_key = 0;
 	if (!make_buffers(e, rec, c->scratch[c->n])) {
 		q->waits = "room in the arena";
 		return false;
@@ -373,8 +220,7 @@ static bool chain_add(struct ep *e, struct chain *c)
 
 bool sq_run(struct ep *e, struct rng *r)
 {
-	struct ibv_send_wr *bad = NULL;
-	unsigned want = 1 + (unsigned)rng_below(r, CHAIN);
+	unsigned want = 1 + (unsigned)rng_below(r, CHAIN), done = 0;
 	struct sq *q = &e->sq;
 	struct chain c;
 	int ret;
@@ -382,18 +228,18 @@ bool sq_run(struct ep *e, struct rng *r)
 	if (pthread_mutex_trylock(&q->lock))
 		return false;
 	c.n = 0;
-	if (q->open)
+	if (q->open) {
 		token_release(e); /* others wait for it */
+		window_tick(e);
+	}
 	while (q->open && c.n < want && chain_add(e, &c))
 		;
 	if (c.n) {
-		for (unsigned i = 0; i + 1 < c.n; i++)
-			c.wr[i].next = &c.wr[i + 1];
 		atomic_store(&end_mine(e)->posted, q->tail);
-		ret = ibv_post_send(e->qp, c.wr, &bad);
+		ret = wr_post(e, &c, r, &done);
 		if (ret)
-			fail(e, "ibv_post_send of %u from %u on: %d, bad_wr is number %d", c.n,
-			     q->tail - c.n, ret, bad ? (int)(bad - c.wr) : -1);
+			fail(e, "posting %u from %u on: %d (%s) after %u", c.n, q->tail - c.n,
+			     ret, strerror(ret), done);
 		memset(c.scratch, 0xdd, sizeof(c.scratch)); /* inline data is ours again */
 		atomic_fetch_add(&sh->ops, c.n);
 		ep_moved(e);
@@ -472,6 +318,8 @@ static void op_done(struct ep *e, struct sq_rec *rec)
 		atomic_done(e, rec);
 	else if (op->kind == OP_READ)
 		buf_check(e, &rec->b, fixed, op->at, op->len, what);
+	else if (kind_info[op->kind].local)
+		window_done(e, op);
 	else if (kind_info[op->kind].reads)
 		buf_check(e, &rec->b, op->ref, 0, op->len, what);
 	buf_free(&rec->b, &e->tx);
@@ -497,6 +345,7 @@ static void success(struct ep *e, struct sq_rec *rec, const struct ibv_wc *wc)
 	const struct op *op = &rec->op;
 	const struct kind_info *k = &kind_info[op->kind];
 	struct sq *q = &e->sq;
+	enum ibv_wc_opcode want;
 
 	if (q->err)
 		fail(e, "request %u succeeds after one before it has failed", op->seq);
@@ -504,7 +353,9 @@ static void success(struct ep *e, struct sq_rec *rec, const struct ibv_wc *wc)
 		fail(e, "request %u was not signalled", op->seq);
 	if (op->kind == OP_MARKER)
 		fail(e, "a request posted in the error state succeeds");
-	if (wc->opcode != k->wc)
+	/* Type 1 windows are unbound by binding them to nothing. */
+	want = op->kind == OP_UNBIND && my_cfg(e)->mw == 1 ? IBV_WC_BIND_MW : k->wc;
+	if (wc->opcode != want)
 		fail(e, "request %u (%s): opcode %d in the completion", op->seq, k->name,
 		     (int)wc->opcode);
 	if (k->reads && wc->byte_len != op->len)
@@ -519,7 +370,8 @@ static void success(struct ep *e, struct sq_rec *rec, const struct ibv_wc *wc)
 static bool error_fits(struct ep *e, const struct op *op, enum ibv_wc_status st)
 {
 	const struct cfg *c = &e->c;
-	bool gone = st == IBV_WC_WR_FLUSH_ERR || st == IBV_WC_RETRY_EXC_ERR;
+	/* Who is unreliable does not notice that nobody is there. */
+	bool gone = st == IBV_WC_WR_FLUSH_ERR || (st == IBV_WC_RETRY_EXC_ERR && !c->uc);
 	bool mine = c->ending == END_FAULT && c->end_side == e->side->id;
 
 	if (peer_died(e) && gone)

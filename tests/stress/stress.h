@@ -88,7 +88,8 @@ static inline uint64_t wr_id(enum wr_what what, unsigned link, uint32_t gen, uin
 struct sq_rec {
 	struct op op;
 	struct bufs b;
-	uint64_t guess; /* OP_CAS_SHARED */
+	uint64_t guess;	  /* OP_CAS_SHARED */
+	uint32_t inv_key; /* OP_SEND_INV: what it invalidates, or 0 */
 };
 
 /* Completions that came before their turn, on a CQ that several threads poll. */
@@ -122,6 +123,8 @@ struct sq {
 	uint32_t hold_head, hold_tail;
 	const char *waits; /* why nothing was posted last */
 	uint64_t guess[CAS_WORDS];
+	uint32_t window_shut; /* version of the peer's window that we gave up */
+	uint32_t window_used; /* number of the last request through it, + 1 */
 	struct sq_rec rec[SQ_RECS];
 	struct stash stash;
 	struct trace trace;
@@ -159,6 +162,9 @@ enum ep_state {
 	EP_QUIET,   /* the QP is gone; waiting for the peer's */
 };
 
+/* Of the window that an endpoint opens for its peer. */
+enum mw_state { MW_CLOSED, MW_BINDING, MW_OPEN, MW_CLOSING };
+
 enum cm_step { CM_BEGIN, CM_ADDR, CM_ROUTE, CM_CONNECT, CM_ACCEPT };
 
 /* What the CM's events say, until a step of the endpoint reads it. */
@@ -185,6 +191,9 @@ struct ep {
 	uint64_t win_hash;    /* of memory that must not change any more, or 0 */
 	struct ibv_mr *win_mr;
 	uint32_t stale_key;
+	struct ibv_mw *mw;
+	uint32_t mw_version, mw_key; /* sq.lock */
+	bool paused;	      /* in SQD */
 	struct rng r;
 	struct trace trace;
 
@@ -193,6 +202,8 @@ struct ep {
 
 	_Atomic uint32_t qpn; /* 0: none */
 	_Atomic bool closing;  /* our end was moved to ERR by us */
+	_Atomic int mw_state;  /* enum mw_state */
+	_Atomic bool sq_idle;  /* SQ_DRAINED has come */
 	_Atomic bool err_seen; /* a completion with an error was seen */
 	_Atomic uint64_t last_wqe; /* side.clock after LAST_WQE_REACHED, or 0 */
 	_Atomic uint64_t stamp;	   /* ms: something moved */
@@ -231,6 +242,7 @@ int raw_init(struct ep *e);
 int raw_connect(struct ep *e);
 int qp_set_state(struct ibv_qp *qp, enum ibv_qp_state st);
 void qp_attr_fill(struct ep *e, struct ibv_qp_init_attr *a);
+void qp_attr_ex_fill(struct ep *e, struct ibv_qp_init_attr_ex *x);
 
 /* cm.c */
 void cm_open(struct side *s);
@@ -246,6 +258,32 @@ void sq_begin(struct ep *e);
 /* In ERR: something that comes back after all else. */
 void sq_mark(struct ep *e);
 void sq_completed(struct ep *e, const struct ibv_wc *wc, uint64_t began);
+
+/* wr.c: work requests and how they are posted. */
+enum { CHAIN = 8, INLINE_MAX = 1024 };
+struct chain {
+	unsigned n;
+	struct ibv_send_wr wr[CHAIN];
+	struct ibv_sge sge[CHAIN][MAX_PIECES];
+	uint8_t scratch[CHAIN][INLINE_MAX]; /* inline data */
+};
+void wr_fill(struct ep *e, struct sq_rec *rec, struct ibv_send_wr *wr, struct ibv_sge *sge);
+/* 0 or an errno; *done: how many of them were posted. */
+int wr_post(struct ep *e, struct chain *c, struct rng *r, unsigned *done);
+
+/* window.c, all but window_taken() with sq.lock */
+void window_open(struct ep *e);
+void window_close(struct ep *e);
+/* OP_BIND, OP_UNBIND: fills wr, or makes something else of the request. */
+void window_fill(struct ep *e, struct sq_rec *rec, struct ibv_send_wr *wr);
+void window_done(struct ep *e, const struct op *op);
+/* The key of the peer's window, or 0: a request through it. */
+uint32_t window_use(struct ep *e, const struct op *op);
+/* OP_SEND_INV: the key to invalidate, or 0. */
+uint32_t window_give_up(struct ep *e, const struct op *op);
+void window_tick(struct ep *e);
+/* The peer has invalidated it. */
+void window_taken(struct ep *e, uint32_t key);
 
 /* rq.c */
 bool rq_run(struct ep *e, struct rng *r);
@@ -264,6 +302,8 @@ struct cq {
 	struct side *side;
 	enum cq_mode mode;
 	struct ibv_cq *cq;
+	struct ibv_cq_ex *ex; /* or NULL */
+	uint64_t stamp;	      /* ex: of the last completion */
 	pthread_mutex_t lock; /* held around polling and what follows, but CQ_RACY */
 	_Atomic uint64_t empty_at; /* clock at the begin of the last poll that found the end */
 	bool solicited; /* CQ_EVENTS: armed for those only */
@@ -273,6 +313,7 @@ struct cq {
 bool cq_run(struct cq *q, struct rng *r);
 void cq_open(struct side *s);
 void cq_close(struct side *s);
+void cq_resize(struct cq *q, struct rng *r);
 void *cq_events(void *side);
 
 enum { SRQ_SLOTS = 256 };
