@@ -130,6 +130,14 @@ struct iw_tx {
 	bool stalled;
 };
 
+/* A failure of our QP that waits for the answers before it. */
+struct resp_failure {
+	bool due;
+	enum ibv_wc_status status;
+	int event;
+	char why[160];
+};
+
 struct iw_rx {
 	uint8_t hdr[RDMAP_HDR_MAX];
 	uint32_t have;		/* bytes of a header that came in pieces */
@@ -179,6 +187,7 @@ struct iw_rx {
 	uint8_t nak_code, nak_timer;
 	uint32_t nak_number;
 
+	struct resp_failure failure;
 	struct response *resp;	/* ring of RESPONSES, made when first needed */
 	uint32_t resp_head, resp_tail;
 };
@@ -388,6 +397,8 @@ void resp_end(struct stream *s) REQUIRES(s->lock);  /* its payload is placed */
 void resp_nak(struct stream *s, enum nak_code code) REQUIRES(s->lock);
 void resp_fail(struct stream *s, enum nak_code code, enum ibv_wc_status st, int ev,
 	       const char *why) REQUIRES(s->lock);
+/* Answers have left: a failure that waited for them happens now. */
+void resp_settle(struct stream *s) REQUIRES(s->lock);
 /* The QP goes away: answers still owed will never come. */
 void resp_lost(struct stream *s) REQUIRES(s->lock);
 /* The memory of the oldest response is gone: it and what follows are refused. err:

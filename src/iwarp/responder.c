@@ -60,10 +60,22 @@ void resp_nak(struct stream *s, enum nak_code code)
 	rx->ack_now = rx->ack_owed;
 }
 
-/* The request is refused for good: NAK, and our own QP fails. */
+static void fail_now(struct stream *s, enum ibv_wc_status st, int ev, const char *why)
+{
+	lock_assert_held(&s->lock);
+	tx_own_part(s);
+	s->tx.hold = HOLD_NONE;
+	qp_fail_recv(s->qp, st, ev, why);
+}
+
+/* The request is refused for good: NAK, and our own QP fails; but not while answers
+ * to earlier requests are still to be sent. On the wire they would have left before
+ * this one was looked at, and who sees the QP fail may destroy it at once. */
 void resp_fail(struct stream *s, enum nak_code code, enum ibv_wc_status st, int ev,
 	       const char *why)
 {
+	struct resp_failure *f = &s->rx.failure;
+
 	if (s->p.unreliable) {
 		uc_refuse(s, st, why);
 		return;
@@ -71,9 +83,26 @@ void resp_fail(struct stream *s, enum nak_code code, enum ibv_wc_status st, int 
 	resp_nak(s, code);
 	if (!s->qp)
 		return;
-	tx_own_part(s);
-	s->tx.hold = HOLD_NONE;
-	qp_fail_recv(s->qp, st, ev, why);
+	if (!s->p.extended || s->rx.resp_head == s->rx.resp_tail) {
+		fail_now(s, st, ev, why);
+		return;
+	}
+	f->due = true;
+	f->status = st;
+	f->event = ev;
+	snprintf(f->why, sizeof(f->why), "%s", why);
+}
+
+void resp_settle(struct stream *s)
+{
+	struct resp_failure *f = &s->rx.failure;
+
+	lock_assert_held(&s->lock);
+	if (!f->due || (s->state == STREAM_OPEN && s->rx.resp_head != s->rx.resp_tail))
+		return;
+	f->due = false;
+	if (s->qp)
+		fail_now(s, f->status, f->event, f->why);
 }
 
 void resp_bad_frame(struct stream *s, int err)
@@ -86,12 +115,9 @@ void resp_bad_frame(struct stream *s, int err)
 	s->rx.in_frame = false;
 	s->rx.place = PLACE_SCRATCH;
 	term_send(s, term, NULL);
-	if (s->qp) {
-		tx_own_part(s);
-		s->tx.hold = HOLD_NONE;
-		qp_fail_recv(s->qp, IBV_WC_LOC_QP_OP_ERR, IBV_EVENT_QP_FATAL,
-			     "what the peer sent is no valid message");
-	}
+	if (s->qp)
+		fail_now(s, IBV_WC_LOC_QP_OP_ERR, IBV_EVENT_QP_FATAL,
+			 "what the peer sent is no valid message");
 }
 
 /* Gives up what is still to be answered; the number of the first of it. */
@@ -110,6 +136,7 @@ void resp_lost(struct stream *s)
 	if (s->rx.resp_head == s->rx.resp_tail)
 		return;
 	number = responses_drop(&s->rx);
+	s->rx.failure.due = false;
 	resp_nak(s, NAK_NO_QP); /* a plain stream ends with its QP anyway */
 	s->rx.nak_number = number;
 }
@@ -118,6 +145,7 @@ void resp_unreadable(struct stream *s, int err)
 {
 	uint32_t number = responses_drop(&s->rx);
 
+	s->rx.failure.due = false; /* this one was before it */
 	s->rx.term = TERM_RDMAP_STREAM;
 	if (err == -EFAULT)
 		resp_fail(s, NAK_REM_OP, IBV_WC_SUCCESS, IBV_EVENT_QP_FATAL,

@@ -267,10 +267,12 @@ void tx_run(struct stream *s)
 	if (s->shut)
 		return;
 	if (s->state == STREAM_BROKEN) {
+		resp_settle(s);
 		run_broken(s);
 		return;
 	}
 	s->m->send(s);
+	resp_settle(s);
 	if (s->p.unreliable)
 		uc_sent(s);
 }

@@ -337,6 +337,36 @@ static void responder_goes_to_err(void)
 	stop();
 }
 
+/* ... when it has answered what came before, so that its application may destroy
+ * it at once. */
+static void responder_answers_first(void)
+{
+	enum { LEN = 32 << 20 };
+	struct ibv_send_wr wr;
+	struct ibv_sge sge;
+
+	start();
+	conf_buf_free(&a);
+	conf_buf_free(&p);
+	a = conf_buf(c.a->pd, LEN, CONF_RW);
+	p = conf_buf(c.p->pd, LEN, CONF_RW);
+	conf_pattern(p.p, LEN, 3);
+	sge = conf_sge(&a, 0, LEN);
+	wr = conf_rdma(1, IBV_WR_RDMA_READ, &sge, 1, p.p, p.mr->rkey);
+	OK(conf_post(c.a->qp, &wr));
+	sge = conf_sge(&a, 0, 8);
+	OK(post_write(2, &sge, p.p, p.mr->rkey ^ 0x5a5a00));
+	conf_qp_wait(c.p->qp, IBV_QPS_ERR);
+	rdma_destroy_qp(c.p);
+	conf_wc_ok(c.a->send_cq, 1);
+	conf_wc_is(c.a->send_cq, 2, IBV_WC_REM_ACCESS_ERR);
+	CHECK(conf_pattern_ok(a.p, LEN, 3));
+	rdma_destroy_qp(c.a);
+	conf_buf_free(&a);
+	conf_buf_free(&p);
+	conf_pair_free(&c);
+}
+
 /* ... and its application hears of it. */
 static void responder_gets_an_async_event(void)
 {
@@ -608,6 +638,7 @@ static const struct conf_case cases[] = {
 	CASE(write_to_deregistered_memory),
 	CASE(unaligned_atomic),
 	CASE(responder_goes_to_err),
+	CASE(responder_answers_first),
 	CASE(responder_gets_an_async_event),
 	CASE(send_with_bad_lkey),
 	CASE(send_from_beyond_the_region),
