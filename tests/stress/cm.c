@@ -52,7 +52,7 @@ void cm_close(struct side *s)
 	rdma_destroy_event_channel(s->ch);
 }
 
-/* ---- events ------------------------------------------------------------------------ */
+/* ---- events -------------------------------------------------------------- */
 
 struct hello {
 	uint32_t link, gen;
@@ -159,7 +159,7 @@ void cm_start(struct side *s)
 	OK(pthread_create(&s->cm_thread, NULL, events, s));
 }
 
-/* ---- an endpoint's steps ---------------------------------------------------------------- */
+/* ---- an endpoint's steps ------------------------------------------------- */
 
 static struct rdma_conn_param param(struct ep *e, struct hello *h)
 {

@@ -167,7 +167,7 @@ bool cq_run(struct cq *q, struct rng *r)
 	return got > 0;
 }
 
-/* ---- events ------------------------------------------------------------------------- */
+/* ---- events -------------------------------------------------------------- */
 
 static bool readable(struct side *s, int ms)
 {

@@ -108,7 +108,7 @@ static void state_set(struct ep *e, enum ep_state s)
 	ep_moved(e);
 }
 
-/* ---- begin --------------------------------------------------------------------- */
+/* ---- begin --------------------------------------------------------------- */
 
 static void model_begin(struct ep *e, uint32_t gen)
 {
@@ -192,7 +192,8 @@ static bool step_idle(struct ep *e)
 			e->gen = (uint32_t)(p >> 8);
 	}
 	/* No QP of the last generation uses the memory of a large message. */
-	token_drop(e->link, e->side->id);
+	if ((p & 0xff) == PH_DOWN || p >> 8 > e->gen)
+		token_drop(e->link, e->side->id);
 	if (e->side->id == 0 ? atomic_load(&sh->stop) != 0 : p >> 8 <= e->gen) {
 		ep_moved(e);
 		return false;
@@ -203,7 +204,7 @@ static bool step_idle(struct ep *e)
 	return true;
 }
 
-/* ---- end ------------------------------------------------------------------------ */
+/* ---- end ----------------------------------------------------------------- */
 
 static void posting(struct ep *e, bool send, bool recv)
 {
@@ -353,7 +354,7 @@ static bool step_quiet(struct ep *e)
 	return true;
 }
 
-/* ---- run ------------------------------------------------------------------------ */
+/* ---- run ----------------------------------------------------------------- */
 
 static bool patience_is_over(struct ep *e)
 {

@@ -36,6 +36,7 @@ static const char usage[] =
 	"  --plain        no extended QPs and CQs, no windows, no SQD\n"
 	"  --skip A,B     leave out operations, faults or kills by name\n"
 	"  --clean        no faults and no kills of QPs\n"
+	"  --show L:G     print what link L does in generation G, and do nothing\n"
 	"Environment: T_SCALE multiplies --stall.\n";
 
 static bool skip_one(struct opts *o, const char *name)
@@ -72,7 +73,7 @@ static const struct option options[] = {
 	{ "cqs", 1, NULL, 'c' },     { "srqs", 1, NULL, 'r' },	  { "tokens", 1, NULL, 'T' },
 	{ "addr", 1, NULL, 'a' },    { "links", 1, NULL, 'l' },	  { "skip", 1, NULL, 'x' },
 	{ "types", 1, NULL, 'y' },   { "plain", 0, NULL, 'P' },
-	{ "clean", 0, NULL, 'C' },   { "side", 1, NULL, 'S' },	  { "help", 0, NULL, 'h' },
+	{ "clean", 0, NULL, 'C' },   { "side", 1, NULL, 'S' }, { "show", 1, NULL, 'V' },	  { "help", 0, NULL, 'h' },
 	{ NULL, 0, NULL, 0 },
 };
 
@@ -132,7 +133,7 @@ static void opts_finish(struct opts *o)
 		o->kill_ms = 0;
 }
 
-/* ---- processes ---------------------------------------------------------------------------- */
+/* ---- processes ----------------------------------------------------------- */
 
 static void start_side(int id, int fd, pid_t *pid)
 {
@@ -273,6 +274,8 @@ int main(int argc, char **argv)
 			  .budget = 65536, .kill_ms = 1500, .cm = true, .raw = true,
 			  .rc = true, .uc = true, .ex = true, .pauses = true, .mw = 3,
 			  .addr = "127.0.0.1" };
+	const char *show = NULL;
+	unsigned link, gen;
 	int c, fd;
 	bool ok;
 
@@ -280,9 +283,16 @@ int main(int argc, char **argv)
 	while ((c = getopt_long(argc, argv, "", options, NULL)) >= 0) {
 		if (c == 'S')
 			return run_side(optarg);
-		option(&o, c, optarg);
+		if (c == 'V')
+			show = optarg;
+		else
+			option(&o, c, optarg);
 	}
 	opts_finish(&o);
+	if (show && sscanf(show, "%u:%u", &link, &gen) == 2) {
+		plan_show(&o, link, gen);
+		return 0;
+	}
 	sh = shared_make(&fd);
 	if (!sh) {
 		perror("stress: shared memory");

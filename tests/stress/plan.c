@@ -232,15 +232,38 @@ void cfg_print(char *to, size_t len, const struct cfg *c, int side)
 	snprintf(to, len,
 		 "%s%s %s, cq %u/%u srq %d wr %u/%u sge %u/%u inline %u%s%s mw %u rd %u psn "
 		 "%06x, ops %u, rnr %u/%u timeout %u/%u%s%s%s%s, end: %s",
-		 c->uc ? "UC" : "RC", s->ex ? "ex" : "", c->cm ? c->active == side ? "cm active" : "cm passive" : "raw", s->send_cq,
+		 c->uc ? "UC" : "RC", s->ex ? "ex" : "",
+		 !c->cm ? "raw" : c->active == side ? "cm active" : "cm passive", s->send_cq,
 		 s->recv_cq, s->srq, s->max_send_wr, s->max_recv_wr, s->send_sge, s->recv_sge,
 		 s->max_inline, s->sig_all ? " sig_all" : "", s->credit ? " credit" : "",
-		 s->mw, s->rd_atomic, s->psn, s->ops, c->rnr_timer, c->rnr_retry, c->timeout, c->retry,
-		 c->kept ? " kept" : "", c->keep_qp ? " keep" : "", c->quick ? " quick" : "",
-		 c->pauses ? " pauses" : "", end);
+		 s->mw, s->rd_atomic, s->psn, s->ops, c->rnr_timer, c->rnr_retry, c->timeout,
+		 c->retry, c->kept ? " kept" : "", c->keep_qp ? " keep" : "",
+		 c->quick ? " quick" : "", c->pauses ? " pauses" : "", end);
 }
 
-/* ---- requests ------------------------------------------------------------- */
+void plan_show(const struct opts *o, unsigned link, uint32_t gen)
+{
+	struct plan p;
+	struct cfg c;
+	struct op op;
+	char text[400];
+
+	cfg_draw(&c, o, link, gen);
+	for (int dir = 0; dir < 2; dir++) {
+		cfg_print(text, sizeof(text), &c, dir);
+		printf("link %u generation %u side %d: %s\n", link, gen, dir, text);
+		plan_init(&p, o, &c, dir);
+		for (uint32_t i = 0; i < c.s[dir].ops; i++) {
+			plan_next(&p, &op);
+			printf("  %u %s%s%s len %u flags %x pieces %u at %llx recv %u imm %08x\n",
+			       op.seq, kind_info[op.kind].name, op.fault ? " fault " : "",
+			       op.fault ? fault_info[op.fault].name : "", op.len, op.flags,
+			       op.pieces, (unsigned long long)op.at, op.recv, op.imm);
+		}
+	}
+}
+
+/* ---- requests ------------------------------------------------------------ */
 
 void plan_init(struct plan *p, const struct opts *o, const struct cfg *c, int dir)
 {
@@ -428,12 +451,16 @@ static void draw_flags(struct plan *p, struct op *op)
 		op->flags |= IBV_SEND_FENCE;
 	if (k->consumes && rng_chance(&p->r, 25))
 		op->flags |= IBV_SEND_SOLICITED;
-	if (!k->reads && !k->local && op->kind != OP_ATOMIC_WRITE && !op->big && op->len <= s->max_inline && rng_chance(&p->r, 60) &&
-	    !op->fault)
-		op->flags |= IBV_SEND_INLINE;
 	if (k->local)
 		return;
-	op->pieces = k->atomic || op->kind == OP_ATOMIC_WRITE ? 1 : (unsigned)rng_below(&p->r, s->send_sge + 1);
+	if (k->atomic || op->kind == OP_ATOMIC_WRITE) {
+		op->pieces = 1;
+		return;
+	}
+	if (!k->reads && !op->big && op->len <= s->max_inline && rng_chance(&p->r, 60) &&
+	    !op->fault)
+		op->flags |= IBV_SEND_INLINE;
+	op->pieces = (unsigned)rng_below(&p->r, s->send_sge + 1);
 	if (op->len && !op->pieces)
 		op->pieces = 1;
 }

@@ -151,6 +151,9 @@ struct cfg {
 void cfg_draw(struct cfg *c, const struct opts *o, unsigned link, uint32_t gen);
 void cfg_print(char *to, size_t len, const struct cfg *c, int side);
 
+/* All requests of a generation, for people. */
+void plan_show(const struct opts *o, unsigned link, uint32_t gen);
+
 struct op {
 	uint32_t seq;
 	enum kind kind;

@@ -21,7 +21,7 @@ void rq_begin(struct ep *e)
 	e->rx.head = e->rx.tail = 0;
 }
 
-/* ---- posting ---------------------------------------------------------------------- */
+/* ---- posting ------------------------------------------------------------- */
 
 /* Walks the peer's requests up to the next that takes a receive. */
 static bool walk(struct ep *e)
@@ -136,7 +136,7 @@ bool rq_run(struct ep *e, struct rng *r)
 	return n > 0;
 }
 
-/* ---- what was written here ------------------------------------------------------------ */
+/* ---- what was written here ----------------------------------------------- */
 
 static void verify_write(struct ep *e, const struct op *op)
 {
@@ -158,7 +158,7 @@ static void verify_write(struct ep *e, const struct op *op)
 		     kind_info[op->kind].name, op->len, (long long)bad, p[bad]);
 }
 
-/* ---- completions -------------------------------------------------------------------------- */
+/* ---- completions --------------------------------------------------------- */
 
 /* The message that must come now; what was written before it is checked. */
 static void expect(struct ep *e, struct op *op)
@@ -334,7 +334,7 @@ void rq_srq_completed(struct ep *e, const struct ibv_wc *wc, const struct bufs *
 	pthread_mutex_unlock(&q->lock);
 }
 
-/* ---- the end ---------------------------------------------------------------------------------- */
+/* ---- the end ------------------------------------------------------------- */
 
 /* Writes that the peer was told are done, unless something posted later may have gone
  * over them. */

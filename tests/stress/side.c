@@ -134,7 +134,7 @@ static void join(struct side *s)
 	atomic_store(&sh->side[s->id].down, 0);
 }
 
-/* ---- threads ------------------------------------------------------------------------ */
+/* ---- threads ------------------------------------------------------------- */
 
 struct worker {
 	struct side *s;
@@ -197,7 +197,7 @@ static void threads_stop(struct side *s)
 	free(s->workers);
 }
 
-/* ---- life ------------------------------------------------------------------------------ */
+/* ---- life ---------------------------------------------------------------- */
 
 static void side_open(struct side *s, int id)
 {

@@ -29,7 +29,7 @@ void sq_begin(struct ep *e)
 	e->tx.head = e->tx.tail = 0;
 }
 
-/* ---- may it be posted? --------------------------------------------------------- */
+/* ---- may it be posted? --------------------------------------------------- */
 
 static void holds_release(struct ep *e)
 {
@@ -115,7 +115,7 @@ static const char *not_now(struct ep *e, const struct op *op)
 	return NULL;
 }
 
-/* ---- posting ---------------------------------------------------------------------- */
+/* ---- posting ------------------------------------------------------------- */
 
 static uint8_t *slot_for(struct ep *e, const struct op *op)
 {
@@ -278,7 +278,7 @@ void sq_mark(struct ep *e)
 	pthread_mutex_unlock(&q->lock);
 }
 
-/* ---- completions -------------------------------------------------------------------- */
+/* ---- completions --------------------------------------------------------- */
 
 static void atomic_done(struct ep *e, struct sq_rec *rec)
 {

@@ -30,7 +30,7 @@ void window_close(struct ep *e)
 	e->mw = NULL;
 }
 
-/* ---- the owner ----------------------------------------------------------------- */
+/* ---- the owner ----------------------------------------------------------- */
 
 static bool left_by_peer(struct ep *e)
 {
@@ -121,7 +121,7 @@ void window_taken(struct ep *e, uint32_t key)
 		fail(e, "the peer has invalidated a window in state %d", open);
 }
 
-/* ---- the user -------------------------------------------------------------------- */
+/* ---- the user ------------------------------------------------------------ */
 
 /* version << 32 | key of a window that we may use. */
 static uint64_t usable(struct ep *e)
@@ -156,7 +156,10 @@ uint32_t window_give_up(struct ep *e, const struct op *op)
 void window_tick(struct ep *e)
 {
 	struct sq *q = &e->sq;
+	/* A write of an unreliable QP is over when it has left. */
+	uint32_t over = e->c.uc && peer_phase(e) >= 0 ? atomic_load(&end_peer(e)->verified) :
+							 q->head;
 
-	if (q->window_shut && q->window_used <= q->head)
+	if (q->window_shut && q->window_used <= over)
 		atomic_store(&end_mine(e)->window_left, q->window_shut);
 }

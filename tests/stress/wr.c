@@ -167,7 +167,7 @@ void wr_fill(struct ep *e, struct sq_rec *rec, struct ibv_send_wr *wr, struct ib
 	local_fault(e, op, sge, wr->num_sge);
 }
 
-/* ---- posting ----------------------------------------------------------------------- */
+/* ---- posting ------------------------------------------------------------- */
 
 static void build_op(struct ibv_qp_ex *x, const struct ibv_send_wr *wr)
 {
