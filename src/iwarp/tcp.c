@@ -36,8 +36,10 @@ static bool source_progress(struct poll_source *src, bool by_thread)
 		lock_get(&s->lock);
 	else if (!lock_try(&s->lock))
 		return false;
-	moved = stream_progress(s, by_thread);
-	src->again = s->rx.ack_owed;
+	/* On its way in or out of the group: what is read now would be read without the
+	 * QP, and lost if it is an unreliable one. */
+	moved = s->grouped && stream_progress(s, by_thread);
+	src->again = s->grouped && s->rx.ack_owed;
 	src->bulk = moved && s->rx.large;
 	stream_unlock(s);
 	return moved;

@@ -232,6 +232,46 @@ static void again_after_reset(void)
 	done();
 }
 
+static atomic_uint received;
+static atomic_bool stop_polling;
+
+static void *poller(void *arg)
+{
+	struct ibv_wc wc;
+
+	(void)arg;
+	while (!stop_polling)
+		if (ibv_poll_cq(x.cq, 1, &wc) == 1)
+			received += wc.status == IBV_WC_SUCCESS;
+	return NULL;
+}
+
+/* ... though it is sent while the connection is being made and a thread polls
+ * already. */
+static void first_message_arrives(void)
+{
+	pthread_t t;
+
+	pair();
+	t = conf_thread(poller, NULL);
+	for (unsigned i = 0; i < 300; i++) {
+		EQ(to_state(&x, IBV_QPS_RESET), 0);
+		EQ(to_state(&y, IBV_QPS_RESET), 0);
+		EQ(to_init(&x), 0);
+		EQ(to_init(&y), 0);
+		OK(conf_recv(x.qp, 10, &x.b, DST, 1000));
+		EQ(to_rtr(&y, x.qp->qp_num, x.psn, &dev.gid), 0);
+		EQ(to_rtr(&x, y.qp->qp_num, y.psn, &dev.gid), 0);
+		EQ(to_rts(&y), 0);
+		put(&y, 1, IBV_WR_SEND, 100);
+		WAIT_FOR(received == i + 1);
+		EQ(to_rts(&x), 0);
+	}
+	stop_polling = true;
+	conf_join(t);
+	done();
+}
+
 /* Many messages and few receives, reposted as they are used: the sender does not
  * wait, and yet an attentive receiver gets them all on this device. */
 static void stream_of_messages(void)
@@ -732,6 +772,7 @@ static const struct conf_case cases[] = {
 	CASE(shared_receive_queue),
 	CASE(to_itself),
 	CASE(again_after_reset),
+	CASE(first_message_arrives),
 	CASE(stream_of_messages),
 	CASE(no_reads_no_atomics),
 	CASE(no_receive),
