@@ -65,6 +65,8 @@ static void fail_now(struct stream *s, enum ibv_wc_status st, int ev, const char
 	lock_assert_held(&s->lock);
 	tx_own_part(s);
 	s->tx.hold = HOLD_NONE;
+	/* The answer to a read of our own may be half here: it has no WQE any more. */
+	s->rx.place = PLACE_SCRATCH;
 	qp_fail_recv(s->qp, st, ev, why);
 }
 

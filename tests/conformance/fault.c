@@ -367,6 +367,37 @@ static void responder_answers_first(void)
 	conf_pair_free(&c);
 }
 
+/* ... and in the middle of a read of its own. */
+static void responder_fails_while_it_reads(void)
+{
+	enum { LEN = 16 << 20 };
+	struct ibv_send_wr wr;
+	struct ibv_sge sge;
+	struct ibv_wc wc;
+
+	for (int i = 0; i < 10; i++) {
+		start();
+		conf_buf_free(&a);
+		conf_buf_free(&p);
+		a = conf_buf(c.a->pd, 2 * LEN, CONF_RW);
+		p = conf_buf(c.p->pd, 2 * LEN, CONF_RW);
+		sge = conf_sge(&p, LEN, LEN);
+		wr = conf_rdma(3, IBV_WR_RDMA_READ, &sge, 1, a.p + LEN, a.mr->rkey);
+		OK(conf_post(c.p->qp, &wr));
+		sge = conf_sge(&a, 0, LEN / 4);
+		wr = conf_rdma(1, IBV_WR_RDMA_READ, &sge, 1, p.p, p.mr->rkey);
+		OK(conf_post(c.a->qp, &wr));
+		sge = conf_sge(&a, 0, 8);
+		OK(post_write(2, &sge, p.p, p.mr->rkey ^ 0x5a5a00));
+		conf_wc_ok(c.a->send_cq, 1);
+		conf_wc_is(c.a->send_cq, 2, IBV_WC_REM_ACCESS_ERR);
+		conf_wc(c.p->send_cq, &wc);
+		EQ(wc.wr_id, 3);
+		CHECK(wc.status == IBV_WC_SUCCESS || wc.status == IBV_WC_WR_FLUSH_ERR);
+		stop();
+	}
+}
+
 /* ... and its application hears of it. */
 static void responder_gets_an_async_event(void)
 {
@@ -639,6 +670,7 @@ static const struct conf_case cases[] = {
 	CASE(unaligned_atomic),
 	CASE(responder_goes_to_err),
 	CASE(responder_answers_first),
+	CASE(responder_fails_while_it_reads),
 	CASE(responder_gets_an_async_event),
 	CASE(send_with_bad_lkey),
 	CASE(send_from_beyond_the_region),
