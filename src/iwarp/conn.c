@@ -334,7 +334,9 @@ bool stream_progress(struct stream *s, bool by_thread)
 		drain(s);
 		return false;
 	}
-	moved = !s->deaf && rx_run(s);
+	/* A poller may be here between join() and the attachment: what comes is for
+	 * the QP, and of an unreliable one nothing comes twice. */
+	moved = !s->deaf && (s->qp || !s->joined) && rx_run(s);
 	stream_after(s, by_thread, asked, moved);
 	return moved;
 }

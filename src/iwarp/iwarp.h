@@ -41,7 +41,10 @@ enum {
 	IW_TAIL = 64,	       /* write order: last bytes in an iovec of their own */
 	IW_COPY_MAX = 512,     /* payload up to here is copied beside its header */
 	IW_YIELD_MS = 100,     /* a peer has surely read our MPA reply by then */
-	UC_WAIT_MS = 2000,     /* unreliable: work waits so long for the medium */
+	/* unreliable: work waits so many ticks for the medium. Not one long wait: a
+	 * machine that stood still, or has no time for us, is no silent peer. */
+	UC_TICK_MS = 100,
+	UC_TICKS = 20,
 	IW_UP_MAX = 32,	       /* control messages that wait for the user: more is an attack */
 };
 
@@ -124,10 +127,10 @@ struct iw_tx {
 	uint64_t not_ready_at;	/* first NAK of this kind, or 0 */
 
 	uint64_t moved;		/* bytes that the medium has taken, ever */
-	/* unreliable: `moved` when the medium was found full, and until when it may
-	 * stay so; after that, work vanishes */
-	uint64_t stall_moved, stall_until;
-	bool stalled;
+	/* unreliable: `moved` when the medium was found full, ticks since then and
+	 * the next one; after UC_TICKS work vanishes */
+	uint64_t stall_moved, stall_tick;
+	unsigned stall_ticks;
 };
 
 /* A failure of our QP that waits for the answers before it. */

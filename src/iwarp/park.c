@@ -35,7 +35,7 @@ struct wanted {
 	struct shm_out *shm;
 	struct loop_timer timer; /* runs from the first work posted */
 	bool has_work;
-	bool given_up; /* UC: nobody came in time, work vanishes */
+	unsigned ticks; /* UC: after UC_TICKS nobody came in time, work vanishes */
 	int refs; /* the table's, the timer's; park.lock */
 };
 
@@ -257,27 +257,58 @@ static void fail_oldest(struct dev_qp *qp, enum ibv_wc_status status, const char
 	qp_fail_send(qp, idx, status, why);
 }
 
+/* Unreliable work: true if it waits on, with the timer's reference. */
+static bool wanted_tick(struct wanted *w)
+{
+	if (++w->ticks < UC_TICKS) {
+		loop_timer_set(&w->timer, loop_now() + UC_TICK_MS * MSEC);
+		return true;
+	}
+	uc_vanish(w->qp);
+	return false;
+}
+
 /* Nobody answered within the QP's retries. */
 static void wanted_timeout(struct loop_timer *t)
 {
 	struct wanted *w = container_of(t, struct wanted, timer);
+	bool on = false;
 
 	park_lock();
-	w->given_up = w->key.unreliable;
-	if (w->qp && w->given_up)
-		uc_vanish(w->qp);
+	if (w->qp && w->key.unreliable)
+		on = wanted_tick(w);
 	else if (w->qp)
 		fail_oldest(w->qp, IBV_WC_RETRY_EXC_ERR,
 			    "no connection to the peer's QP could be made");
-	wanted_put(w);
+	if (!on)
+		wanted_put(w);
 	park_unlock();
+}
+
+/* Work waits for its stream. */
+static void wanted_work(struct wanted *w)
+{
+	uint64_t budget = req_budget(w->qp);
+
+	if (w->ticks >= UC_TICKS)
+		uc_vanish(w->qp);
+	if (w->has_work)
+		return;
+	w->has_work = true;
+	if (w->key.unreliable)
+		budget = UC_TICK_MS * MSEC;
+	else if (budget < 2 * SEC)
+		budget = 2 * SEC;
+	if (budget == UINT64_MAX)
+		return;
+	w->refs++;
+	loop_timer_set(&w->timer, loop_now() + budget);
 }
 
 void park_kick(struct dev_qp *qp)
 {
 	enum ibv_wc_status status = IBV_WC_SUCCESS;
 	struct wanted *w;
-	uint64_t budget;
 	uint32_t next;
 	bool work;
 
@@ -293,17 +324,8 @@ void park_kick(struct dev_qp *qp)
 		return; /* the QP has just entered RTS, or needs no peer */
 	park_lock();
 	w = wanted_of(qp);
-	if (w && !w->has_work) {
-		w->has_work = true;
-		budget = w->key.unreliable ? UC_WAIT_MS * MSEC : req_budget(qp);
-		if (budget != UINT64_MAX) {
-			w->refs++;
-			loop_timer_set(&w->timer,
-				       loop_now() + (budget < 2 * SEC ? 2 * SEC : budget));
-		}
-	}
-	if (w && w->given_up)
-		uc_vanish(qp);
+	if (w)
+		wanted_work(w);
 	park_unlock();
 }
 

@@ -8,7 +8,7 @@
  *
  * A requester never waits for its peer: where hardware sends into the void, so does
  * this. Work for a stream that has ended completes; so does work that waits for a
- * stream, or for room in it, longer than UC_WAIT_MS. That is the one use of RESYNC
+ * stream, or for room in it, for UC_TICKS in vain. That is the one use of RESYNC
  * here: a message that was cut off in the middle, so or by a failed QP, is given
  * up by it, and the next one begins.
  *
@@ -79,34 +79,34 @@ void uc_sent(struct stream *s)
 
 	lock_assert_held(&s->lock);
 	if (!s->qp || s->state != STREAM_OPEN || !tx->blocked) {
-		tx->stalled = false;
-		tx->stall_until = 0;
-	} else if (!tx->stall_until || tx->moved != tx->stall_moved) {
-		tx->stalled = false;
+		tx->stall_tick = 0;
+	} else if (!tx->stall_tick || tx->moved != tx->stall_moved) {
+		tx->stall_ticks = 0;
 		tx->stall_moved = tx->moved;
-		tx->stall_until = loop_now() + UC_WAIT_MS * MSEC;
-		stream_timer(s, tx->stall_until);
-	} else if (tx->stalled) {
+		tx->stall_tick = loop_now() + UC_TICK_MS * MSEC;
+		stream_timer(s, tx->stall_tick);
+	} else if (tx->stall_ticks >= UC_TICKS) {
 		uc_gone(s);
 	}
 }
 
+/* tx_run() follows. */
 void uc_timer(struct stream *s, uint64_t now)
 {
 	struct iw_tx *tx = &s->tx;
 
 	lock_assert_held(&s->lock);
-	if (!tx->stall_until)
+	if (!tx->stall_tick || tx->stall_ticks >= UC_TICKS)
 		return;
-	if (now < tx->stall_until) {
-		stream_timer(s, tx->stall_until);
-		return;
+	if (now >= tx->stall_tick) {
+		tx->stall_tick = now + UC_TICK_MS * MSEC;
+		if (++tx->stall_ticks == UC_TICKS)
+			log_info("stream %d (QP %06x to QP %06x): the peer takes nothing: "
+				 "what is sent vanishes",
+				 s->fd, s->p.local_qpn, s->p.remote_qpn);
 	}
-	if (!tx->stalled)
-		log_info("stream %d (QP %06x to QP %06x): the peer takes nothing: what is "
-			 "sent vanishes",
-			 s->fd, s->p.local_qpn, s->p.remote_qpn);
-	tx->stalled = true; /* unless tx_run(), which follows, moves something */
+	if (tx->stall_ticks < UC_TICKS)
+		stream_timer(s, tx->stall_tick);
 }
 
 /* ---- responder ---------------------------------------------------------------- */

@@ -118,6 +118,10 @@ cases_pingpong() {
 	for words in "" "-e" "-c -n 100" "-q 4 -n 200"; do
 		pingpong ibv_srq_pingpong "$words"
 	done
+	for words in "" "-e -n 200" "-c -n 100" "-e -c -n 200" "-s 1 -n 200" "-s 1048576 -n 20" \
+		"-m 256 -n 200" "-r 1 -n 100" "-l 3 -i 1 -n 100"; do
+		pingpong ibv_uc_pingpong "$words"
+	done
 }
 
 # A path MTU that every link here has; -c is the number of clients, and several need a domain that
@@ -178,6 +182,28 @@ cases_perftest_xrc() {
 	done
 }
 
+# Messages of UC may be lost; on a machine that is busy with tests, a receiver that is off the
+# CPU for long would lose them.
+perftest_uc() {
+	local ANYRDMA_UC_LATE_MS=5000
+
+	export ANYRDMA_UC_LATE_MS
+	perftest "$1" "-c UC $2"
+}
+
+cases_perftest_uc() {
+	local op kind
+
+	use_gids || return
+	for op in send write; do
+		for kind in bw lat; do
+			perftest_uc ib_${op}_$kind "-n 100 -s 4096"
+			solo "$where ib_${op}_$kind -c UC -R" 10 \
+				"ib_${op}_$kind -d anyrdma0 -F -c UC -R" "UC is not supported" 1
+		done
+	done
+}
+
 cases_perftest_xrc_options() {
 	use_gids || return
 	perftest ib_send_bw "-n 20 -a -c XRC"
@@ -193,6 +219,30 @@ cases_perftest_xrc_options() {
 	perftest ib_send_bw "-n 128 -s 1024 -l 8 -c XRC"
 	perftest ib_atomic_bw "-n 100 -A FETCH_AND_ADD -c XRC"
 	perftest ib_send_bw "-n 100 -s 4096 --use_old_post_send -c XRC"
+}
+
+cases_perftest_uc_options() {
+	use_gids || return
+	perftest_uc ib_send_bw "-n 20 -a"
+	perftest_uc ib_write_bw "-n 20 -a"
+	perftest_uc ib_send_lat "-n 20 -a"
+	perftest_uc ib_write_lat "-n 20 -a"
+	perftest_uc ib_send_bw "-n 100 -s 4096 -b"
+	perftest_uc ib_write_bw "-n 100 -s 4096 -b"
+	perftest_uc ib_send_bw "-n 50 -s 4096 -q 8"
+	perftest_uc ib_write_bw "-n 20 -s 4096 -q 64"
+	perftest_uc ib_send_bw "-n 50 -s 4096 -q 4 --use-srq"
+	perftest_uc ib_send_bw "-n 100 -s 4096 -e"
+	perftest_uc ib_send_lat "-n 100 -s 64 -e"
+	perftest_uc ib_send_bw "-n 100 -s 64 -I 64"
+	perftest_uc ib_write_lat "-n 100 -s 64 -I 64"
+	perftest_uc ib_send_bw "-n 128 -s 1024 -l 8"
+	perftest_uc ib_send_bw "-n 5000 -s 2"
+	perftest_uc ib_send_bw "-n 2000 -s 64 -r 16 -t 64"
+	perftest_uc ib_send_bw "-n 100 -s 4096 --use_old_post_send"
+	perftest_uc ib_write_bw "-n 100 -s 4096 --use_old_post_send"
+	perftest_uc ib_write_bw "-n 5 -s 8388608"
+	perftest_uc ib_send_bw "-n 50 -s 4096 --reversed"
 }
 
 # Options of perftest; once is enough.

@@ -13,4 +13,6 @@ cases_perftest
 cases_perftest_options
 cases_perftest_xrc
 cases_perftest_xrc_options
+cases_perftest_uc
+cases_perftest_uc_options
 finish

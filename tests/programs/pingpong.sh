@@ -3,7 +3,8 @@
 # Debian's ibverbs-utils on our libraries: the device, and raw QPs brought up by GID and QPN.
 . "$(dirname "$0")/lib.sh"
 . "$here/cases.sh"
-need ibv_devices ibv_devinfo ibv_rc_pingpong ibv_srq_pingpong ibv_xsrq_pingpong
+need ibv_devices ibv_devinfo ibv_rc_pingpong ibv_srq_pingpong ibv_uc_pingpong \
+	ibv_xsrq_pingpong
 own_host "$@"
 first_port 20500
 
