@@ -46,7 +46,7 @@ static struct {
 	  .changed = PTHREAD_COND_INITIALIZER,
 	  .domains = LIST_INIT(xrc.domains) };
 
-static void xrc_lock(void) NO_TSA;
+static void xrc_lock(void) ACQUIRE(xrc.lock) NO_TSA;
 static void xrc_lock(void)
 {
 	lock_get(&xrc.lock);
@@ -60,7 +60,7 @@ static void xrc_lock(void)
 	xrc.ready = true;
 }
 
-static void xrc_unlock(void) NO_TSA;
+static void xrc_unlock(void) RELEASE(xrc.lock) NO_TSA;
 static void xrc_unlock(void)
 {
 	lock_put(&xrc.lock);
@@ -311,7 +311,7 @@ struct dev_pd *xrc_pd(struct dev_qp *qp, uint32_t srqn)
 }
 
 /* Calls the transport of a target that is pinned meanwhile, without the lock. */
-static void call_out(struct xrc_target *t, bool lost) NO_TSA;
+static void call_out(struct xrc_target *t, bool lost) REQUIRES(xrc.lock) NO_TSA;
 static void call_out(struct xrc_target *t, bool lost)
 {
 	struct dev_qp *qp = t->qp;

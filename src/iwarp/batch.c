@@ -457,7 +457,8 @@ static bool want_ack(struct stream *s, struct cursor *c, const struct wqe *w)
  * has SRQs with numbers. */
 static bool iwarp_has(const struct dev_qp *qp, const struct wqe *w)
 {
-	return qp->qp.qp_type != IBV_QPT_XRC_SEND && !has_imm(w) && (!wqe_is_read(w) || w->opcode == IBV_WR_RDMA_READ);
+	return qp->qp.qp_type != IBV_QPT_XRC_SEND && !has_imm(w) &&
+	       (!wqe_is_read(w) || w->opcode == IBV_WR_RDMA_READ);
 }
 
 /* Whether any of it may be accessed is found out before the first byte leaves: what

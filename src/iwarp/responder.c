@@ -304,6 +304,7 @@ static void no_such_srq(struct stream *s)
 {
 	char why[100];
 
+	lock_assert_held(&s->lock);
 	snprintf(why, sizeof(why), "%s by QP %06x: the domain has no SRQ %06x",
 		 rdmap_op_str(s->rx.h.op), s->qp->attr.dest_qp_num, s->rx.srqn);
 	resp_fail(s, NAK_INV_REQ, IBV_WC_SUCCESS, IBV_EVENT_QP_ACCESS_ERR, why);
