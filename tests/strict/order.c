@@ -355,6 +355,11 @@ __attribute__((noinline)) static bool spinner_sees(const volatile uint8_t *flag,
 	return *flag == v;
 }
 
+__attribute__((noinline)) static void spinner_sets(volatile uint8_t *flag, int v)
+{
+	*flag = (uint8_t)v;
+}
+
 /* A flag behind the data, as a write of its own. */
 static void flag_after_data(void)
 {
@@ -370,7 +375,7 @@ static void flag_after_data(void)
 		sge[0] = conf_sge(&a.b, 0, len);
 		sge[1] = conf_sge(&a.b, ST_LEN - 1, 1);
 		conf_pattern(a.b.p, len, i);
-		a.b.p[ST_LEN - 1] = i % 250 + 1;
+		spinner_sets(a.b.p + ST_LEN - 1, i % 250 + 1);
 		wr[0] = conf_rdma(1, IBV_WR_RDMA_WRITE, &sge[0], 1, p.b.p, p.b.mr->rkey);
 		wr[1] = conf_rdma(2, IBV_WR_RDMA_WRITE, &sge[1], 1, (void *)flag, p.b.mr->rkey);
 		wr[0].send_flags = wr[1].send_flags = i % 8 ? 0 : IBV_SEND_SIGNALED;
