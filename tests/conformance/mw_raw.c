@@ -271,13 +271,13 @@ static void of_an_unreliable_connection(void)
 	wr = conf_rdma(2, IBV_WR_RDMA_WRITE, &sge, 1, r.p, mw->rkey);
 	OK(conf_post(y.qp, &wr));
 	conf_wc_ok(y.cq, 2);
-	WAIT_FOR(conf_pattern_ok(r.p, 1000, 4));
 	OK(conf_recv(x.qp, 3, NULL, 0, 0));
 	wr = conf_wr(4, IBV_WR_SEND_WITH_INV, NULL, 0);
 	wr.invalidate_rkey = mw->rkey;
 	OK(conf_post(y.qp, &wr));
 	conf_wc_ok(y.cq, 4);
 	conf_wc_ok(x.cq, 3);
+	CHECK(conf_pattern_ok(r.p, 1000, 4)); /* it was before the send */
 	OK(post_bind(&x, 5, ibv_inc_rkey(mw->rkey), LEN + 1));
 	conf_wc_is(x.cq, 5, IBV_WC_MW_BIND_ERR);
 	EQ(conf_qp_state(x.qp), IBV_QPS_SQE);

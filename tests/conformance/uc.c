@@ -58,7 +58,7 @@ static void write_to(struct side *from, struct side *to, uint64_t id, int opcode
 /* Everything that `from` has sent before has been looked at by `to`. */
 static void pass(struct side *from, struct side *to)
 {
-	volatile uint64_t *there = (void *)(to->b.p + FLAG);
+	uint64_t *there = (void *)(to->b.p + FLAG);
 	struct ibv_sge sge = conf_sge(&from->b, FLAG + 8, 8);
 	struct ibv_send_wr wr = conf_rdma(99, IBV_WR_RDMA_WRITE, &sge, 1, to->b.p + FLAG,
 					  to->b.mr->rkey);
@@ -67,7 +67,7 @@ static void pass(struct side *from, struct side *to)
 	memcpy(from->b.p + FLAG + 8, &value, 8);
 	OK(conf_post(from->qp, &wr));
 	conf_wc_ok(from->cq, 99);
-	WAIT_FOR(*there == value);
+	WAIT_FOR(__atomic_load_n(there, __ATOMIC_ACQUIRE) == value);
 }
 
 /* A message arrives, in full, in the receive with this id. */
