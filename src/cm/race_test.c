@@ -216,6 +216,7 @@ static void destroy_meets_fetch(void)
 
 int main(int argc, char **argv)
 {
+	setenv("T_TIMEOUT", "390", 0); /* as tests/meson.build allows */
 	fake_init(argc, argv);
 	T_RUN(nothing_is_lost_while_ids_move);
 	T_RUN(order_survives_the_moves);
