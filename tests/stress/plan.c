@@ -443,7 +443,7 @@ static void draw_flags(struct plan *p, struct op *op)
 	const struct side_cfg *s = &p->c->s[p->dir];
 	const struct kind_info *k = &kind_info[op->kind];
 
-	if (s->sig_all || rng_chance(&p->r, 40) || p->since_signal + 1 >= s->max_send_wr / 2 ||
+	if (s->sig_all || op->big || rng_chance(&p->r, 40) || p->since_signal + 1 >= s->max_send_wr / 2 ||
 	    op->fault)
 		op->flags |= IBV_SEND_SIGNALED;
 	/* The window must not go while a read through it is under way. */
@@ -469,8 +469,10 @@ static void count(struct plan *p, const struct op *op)
 {
 	p->since_signal = op->flags & IBV_SEND_SIGNALED ? 0 : p->since_signal + 1;
 	p->since_recv++;
+	p->big_write |= op->big && kind_info[op->kind].ring;
 	if (!kind_info[op->kind].consumes)
 		return;
+	p->big_write = false;
 	p->recv++;
 	p->since_recv = p->ring_since_recv = 0;
 }
@@ -538,6 +540,10 @@ void plan_next(struct plan *p, struct op *op)
 		op->len = 8;
 	if (p->c->ending == END_FAULT && p->dir == p->c->end_side && op->seq == p->c->end_at)
 		draw_fault(p, op);
+	/* A second large one would wait for the token of the first, and nobody look at
+	 * that before something behind it takes a receive. */
+	if (p->big_write && op->len > p->o->small)
+		op->len = p->o->small;
 	op->big = op->len > p->o->small;
 	op->imm = (uint32_t)rng_next(&p->r);
 	place(p, op);

@@ -192,6 +192,7 @@ struct plan {
 	uint32_t cell_len;
 	uint64_t cas;
 	uint64_t credit;
+	bool big_write; /* one that no receive has told the peer of */
 };
 
 void plan_init(struct plan *p, const struct opts *o, const struct cfg *c, int dir);
