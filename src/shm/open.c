@@ -295,9 +295,9 @@ static void in_timeout(struct loop_timer *t)
 
 static void key_of(const struct rec_link *m, struct stream_key *k)
 {
-	k->local_qpn = m->dst_qpn;
-	k->remote_qpn = m->src_qpn;
-	k->remote_gid = m->src_gid;
+	*k = (struct stream_key){ .local_qpn = m->dst_qpn,
+				  .remote_qpn = m->src_qpn,
+				  .remote_gid = m->src_gid };
 }
 
 static void accept_open(struct link *l, const struct rec_link *m)
