@@ -4,7 +4,7 @@ BUILD ?= build
 prefix ?= /usr/local
 DESTDIR ?=
 # Suites of `make test`: of the normal build and of the sanitizer builds.
-SUITES ?= unit abi fuzz conformance strict stress system wire programs vm
+SUITES ?= unit abi fuzz conformance strict stress system wire programs
 SAN_SUITES ?= unit abi fuzz conformance strict system stress
 FUZZ_SECONDS ?= 60
 # A long run: seconds, and what else tests/stress takes (--help).
@@ -15,6 +15,8 @@ export MESON_TESTTHREADS ?= 2
 suites = $(foreach s,$(1),--suite $(s))
 # The exit status is that of test-summary, which counts cases.
 run-suites = meson test -C $(1) --no-rebuild $(call suites,$(2)) || true
+# Virtual machines by themselves, two at once: they mostly wait.
+run-vm = meson test -C $(1) --no-rebuild --logbase vmlog -j 2 $(call suites,$(2)) || true
 
 all: $(BUILD)/build.ninja
 	ninja -C $(BUILD)
@@ -37,23 +39,28 @@ demo:
 
 test:
 	scripts/deps build test
-	scripts/deps vm || echo "the tests that need a virtual machine will be skipped"
-	$(MAKE) test-normal test-asan-run test-tsan-run
+	$(MAKE) deps-vm
+	$(MAKE) all
+	rm -rf $(BUILD)/tap
+	# The machines beside all the rest: they have their own networks and mostly wait.
+	{ $(call run-vm,$(BUILD),vm); } > $(BUILD)/vm.log 2>&1 & machines=$$!; \
+	$(MAKE) test-normal test-asan-run test-tsan-run; \
+	wait $$machines; cat $(BUILD)/vm.log
 	scripts/test-summary $(BUILD) build-asan build-tsan
 
 test-normal: all
-	rm -rf $(BUILD)/tap
+	rm -rf $(addprefix $(BUILD)/tap/,$(SUITES))
 	$(call run-suites,$(BUILD),$(SUITES))
 
-# In a virtual machine: the conformance suite on both libraries over rxe beside ours over the
-# user-space device, and Debian's utilities on both libraries over rxe and siw.
-test-vm: all
-	scripts/deps vm || echo "the tests that need a virtual machine will be skipped"
+# Everything that needs a virtual machine, also what `make test` leaves out (doc/testing.md).
+test-vm: all deps-vm
 	rm -rf $(BUILD)/tap
-	$(call run-suites,$(BUILD),vm)
+	$(call run-vm,$(BUILD),vm vm-more)
 	scripts/test-summary $(BUILD)
-	BUILD=$(abspath $(BUILD)) tests/vm/utilities rxe
-	BUILD=$(abspath $(BUILD)) tests/vm/utilities siw || [ $$? = 77 ]
+
+deps-vm:
+	scripts/deps vm || echo "the tests that need a virtual machine will be skipped"
+	scripts/deps siw || echo "the tests that need the kernel's siw will be skipped"
 
 test-asan-run test-tsan-run: test-%-run: build-%/build.ninja
 	ninja -C build-$*
@@ -94,5 +101,5 @@ clean:
 
 # The suites share ports and processors.
 .NOTPARALLEL:
-.PHONY: all bench bench-vm check clean demo deps fuzz install stress test test-asan test-asan-run \
+.PHONY: all bench bench-vm check clean demo deps deps-vm fuzz install stress test test-asan test-asan-run \
 	test-normal test-tsan test-tsan-run test-vm

@@ -9,6 +9,7 @@
 #include <signal.h>
 #include <stdarg.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
 
@@ -116,21 +117,31 @@ int conf_ms(int ms)
 	return ms * (int)(slow ? slow : 1);
 }
 
+static void bail(const char *what)
+{
+	printf("Bail out! %s: %s\n", what, strerror(errno));
+	exit(99);
+}
+
 /* Runs in the parent: waits for the child until the deadline, then ends it and
  * whatever it started (its process group). */
 static int reap(pid_t pid, unsigned seconds, bool *late)
 {
-	uint64_t end = conf_now() + (uint64_t)conf_ms(seconds * 1000) * 1000000;
-	int status;
+	struct pollfd p = { .events = POLLIN };
+	int status, n;
 
-	*late = false;
-	while (waitpid(pid, &status, WNOHANG) == 0) {
-		if (conf_now() > end && !*late) {
-			*late = true;
-			kill(pid, SIGKILL);
-		}
-		usleep(2000);
-	}
+	p.fd = (int)syscall(SYS_pidfd_open, pid, 0);
+	if (p.fd < 0)
+		bail("pidfd_open");
+	do
+		n = poll(&p, 1, conf_ms((int)seconds * 1000));
+	while (n < 0 && errno == EINTR);
+	close(p.fd);
+	*late = n == 0;
+	if (*late)
+		kill(pid, SIGKILL);
+	if (waitpid(pid, &status, 0) != pid)
+		bail("waitpid");
 	kill(-pid, SIGKILL);
 	return status;
 }
@@ -173,14 +184,18 @@ static void report(const char *name, int status, bool late)
 		result(true, name, "", "");
 }
 
-static void bail(const char *what)
+/* What makes the suite long. */
+static void note_time(const char *name, uint64_t start)
 {
-	printf("Bail out! %s: %s\n", what, strerror(errno));
-	exit(99);
+	unsigned ms = (unsigned)((conf_now() - start) / 1000000);
+
+	if (ms >= 5000)
+		printf("# %s took %u.%u s\n", name, ms / 1000, ms % 1000 / 100);
 }
 
 static void run_case(const struct conf_case *c)
 {
+	uint64_t start = conf_now();
 	bool late;
 	int status;
 	pid_t pid;
@@ -204,6 +219,7 @@ static void run_case(const struct conf_case *c)
 	setpgid(pid, pid);
 	status = reap(pid, c->seconds, &late);
 	report(c->name, status, late);
+	note_time(c->name, start);
 }
 
 /* An exact name means that case alone, anything else every name it is part of. */
@@ -254,6 +270,16 @@ bool conf_user_device(void)
 	if (list)
 		ibv_free_device_list(list);
 	return ours;
+}
+
+bool conf_iwarp(void)
+{
+	struct ibv_device **list = ibv_get_device_list(NULL);
+	bool iwarp = list && list[0] && list[0]->transport_type == IBV_TRANSPORT_IWARP;
+
+	if (list)
+		ibv_free_device_list(list);
+	return iwarp;
 }
 
 void *conf_new(const char *symbol)
@@ -375,6 +401,25 @@ const char *conf_event_name(int type)
 	return rdma_event_str(type) + strlen("RDMA_CM_EVENT_");
 }
 
+int conf_rejected(void)
+{
+	return conf_iwarp() ? -ECONNRESET : 28;
+}
+
+void conf_private_(const char *file, int line, const struct rdma_conn_param *got,
+		   const void *data, size_t len, size_t most)
+{
+	size_t want = conf_iwarp() ? len : most;
+
+	conf_at(file, line, "private data");
+	if (got->private_data_len != want)
+		conf_fail(file, line, "%u bytes of private data, wanted %zu",
+			  got->private_data_len, want);
+	if ((len && memcmp(got->private_data, data, len)) ||
+	    !conf_is_fill((const uint8_t *)got->private_data + len, 0, want - len))
+		conf_fail(file, line, "other private data");
+}
+
 bool conf_readable(int fd)
 {
 	struct pollfd p = { .fd = fd, .events = POLLIN };
@@ -466,7 +511,7 @@ static bool poll_one(struct ibv_cq *cq, struct ibv_wc *wc, uint64_t end)
 		if (conf_now() > end)
 			return false;
 		if (i > 200)
-			usleep(50);
+			usleep(i > 4000 ? 2000 : 50);
 	}
 }
 

@@ -16,6 +16,7 @@
  *	CONF_SLOW	factor for all deadlines (default: T_SCALE)
  *	CONF_EVENTS	number of events of the race test
  *	CONF_NOFORK	1: run cases in this process (for a debugger)
+ *	CONF_LARGE	size of the large transfer, in MiB
  *	CONF_SIZE	size of transfer in the no-deadlock cases, in MiB
  *
  * Argument: the name of a case to run, or a part of several; -l lists them. */
@@ -139,6 +140,7 @@ void conf_at(const char *file, int line, const char *what);
 /* What runs underneath. */
 bool conf_original(void);	/* CONF_ORIGINAL, or a library without 1.4 */
 bool conf_user_device(void);	/* our user-space device */
+bool conf_iwarp(void);		/* a device of the kernel's that speaks iWARP */
 void *conf_new(const char *symbol); /* skips the case where absent */
 int conf_ms(int ms);		/* scaled by CONF_SLOW and sanitizers */
 bool conf_is_fill(const void *p, int byte, size_t n);
@@ -169,6 +171,14 @@ struct rdma_cm_event *conf_get_(const char *file, int line,
 /* No event may come for ms (unscaled). */
 void conf_quiet_(const char *file, int line, struct rdma_event_channel *ch, int ms);
 #define conf_quiet(ch, ms) conf_quiet_(__FILE__, __LINE__, ch, ms)
+/* Status of REJECTED when the peer's application rejects. */
+int conf_rejected(void);
+/* An event has these len bytes of private data: InfiniBand pads with zeros to the most that there
+ * may be, iWARP tells the length. */
+void conf_private_(const char *file, int line, const struct rdma_conn_param *got,
+		   const void *data, size_t len, size_t most);
+#define conf_private(got, data, len, most)                                       \
+	conf_private_(__FILE__, __LINE__, got, data, len, most)
 bool conf_readable(int fd);
 const char *conf_event_name(int type);
 void conf_nonblock(int fd, bool on);
@@ -221,6 +231,12 @@ void conf_wc_none_(const char *file, int line, struct ibv_cq *cq, int ms);
 
 enum ibv_qp_state conf_qp_state(struct ibv_qp *qp);
 void conf_qp_query(struct ibv_qp *qp, struct ibv_qp_attr *attr);
+/* The QP is in this state; siw never tells. */
+#define QP_STATE(qp, want)                                                       \
+	do {                                                                     \
+		if (!conf_iwarp())                                               \
+			EQ(conf_qp_state(qp), want);                             \
+	} while (0)
 /* Waits until the QP is in this state. */
 void conf_qp_wait_(const char *file, int line, struct ibv_qp *qp, int state);
 #define conf_qp_wait(qp, state) conf_qp_wait_(__FILE__, __LINE__, qp, state)

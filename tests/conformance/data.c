@@ -401,7 +401,7 @@ static void atomics_from_two_sides(void)
 
 static void large(void)
 {
-	size_t len = 64u << 20;
+	size_t len = (size_t)conf_env("CONF_LARGE", 64) << 20;
 	struct ibv_sge sge;
 	struct ibv_send_wr wr;
 
@@ -410,7 +410,7 @@ static void large(void)
 	sge = conf_sge(&a, 0, len);
 	wr = conf_rdma(1, IBV_WR_RDMA_WRITE, &sge, 1, p.p, p.mr->rkey);
 	OK(conf_post(c.a->qp, &wr));
-	AT("waiting for a write of 64 MiB");
+	AT("waiting for a large write");
 	conf_wc_ok(c.a->send_cq, 1);
 	CHECK(!memcmp(a.p, p.p, len));
 	memset(a.p, 0, len);
@@ -726,7 +726,7 @@ static void last_byte_is_last(void)
 	start(65536, NULL);
 	spin.len = 2048;
 	spin.p = p.p;
-	spin.rounds = conf_original() || conf_ms(1) > 1 ? 500 : 20000;
+	spin.rounds = !conf_user_device() ? 100 : conf_ms(1) > 1 ? 500 : 20000;
 	t = conf_thread(spinner, NULL);
 	sge = conf_sge(&a, 0, spin.len);
 	wr = conf_rdma(1, IBV_WR_RDMA_WRITE, &sge, 1, p.p, p.mr->rkey);

@@ -192,10 +192,10 @@ static void active_ep(void)
 
 	OK(rdma_create_ep(&id, res, NULL, &attr));
 	CHECK(id->verbs && id->pd && id->qp && id->send_cq && id->recv_cq);
-	EQ(id->route.num_paths, 1);
+	EQ(id->route.num_paths, conf_iwarp() ? 0 : 1);
 	EQ(attr.qp_type, IBV_QPT_RC);
 	CHECK(attr.cap.max_send_wr >= 4);
-	EQ(conf_qp_state(id->qp), IBV_QPS_INIT);
+	QP_STATE(id->qp, IBV_QPS_INIT);
 	rdma_destroy_ep(id);
 	rdma_freeaddrinfo(res);
 }
@@ -207,7 +207,7 @@ static void active_ep_without_qp(void)
 
 	OK(rdma_create_ep(&id, res, NULL, NULL));
 	CHECK(id->verbs && !id->qp);
-	EQ(id->route.num_paths, 1);
+	EQ(id->route.num_paths, conf_iwarp() ? 0 : 1);
 	rdma_destroy_ep(id);
 	rdma_freeaddrinfo(res);
 }
@@ -361,7 +361,7 @@ static void synchronous_reject(void)
 	EQ(c.err, ECONNREFUSED);
 	MUST(c.id->event); /* readable after the failure */
 	EQ(c.id->event->event, RDMA_CM_EVENT_REJECTED);
-	EQ(c.id->event->status, 28);
+	EQ(c.id->event->status, conf_rejected());
 	CHECK(!memcmp(c.id->event->param.conn.private_data, "go away", 8));
 	rdma_destroy_ep(c.id);
 	rdma_destroy_ep(l);

@@ -234,7 +234,7 @@ static void initiator_rejects_the_reply(void)
 	OK(rdma_accept(c.p, &param));
 	conf_expect(c.ach, c.a, RDMA_CM_EVENT_CONNECT_RESPONSE);
 	OK(rdma_reject(c.a, "no", 2));
-	ev = conf_get_status(c.lch, c.p, RDMA_CM_EVENT_REJECTED, 28);
+	ev = conf_get_status(c.lch, c.p, RDMA_CM_EVENT_REJECTED, conf_rejected());
 	EQ(ev->param.conn.private_data_len, 148);
 	CHECK(!memcmp(ev->param.conn.private_data, "no", 3));
 	OK(rdma_ack_cm_event(ev));
@@ -252,7 +252,7 @@ static void initiator_destroyed_after_response(void)
 	conf_expect(c.ach, c.a, RDMA_CM_EVENT_CONNECT_RESPONSE);
 	OK(rdma_destroy_id(c.a));
 	c.a = NULL;
-	conf_expect_status(c.lch, c.p, RDMA_CM_EVENT_REJECTED, 28);
+	conf_expect_status(c.lch, c.p, RDMA_CM_EVENT_REJECTED, conf_rejected());
 	conf_pair_free(&c);
 }
 

@@ -111,7 +111,7 @@ static void rnr_retry_zero_fails_at_once(void)
 	OK(post_send(2, 64));
 	conf_wc_is(c.a->send_cq, 1, IBV_WC_RNR_RETRY_EXC_ERR);
 	conf_wc_is(c.a->send_cq, 2, IBV_WC_WR_FLUSH_ERR);
-	EQ(conf_qp_state(c.a->qp), IBV_QPS_ERR);
+	QP_STATE(c.a->qp, IBV_QPS_ERR);
 	stop();
 }
 
@@ -156,7 +156,7 @@ static void receive_too_small(void)
 	conf_wc_is(c.a->send_cq, 3, IBV_WC_REM_INV_REQ_ERR);
 	conf_wc_is(c.p->recv_cq, 1, IBV_WC_LOC_LEN_ERR);
 	conf_wc_is(c.p->recv_cq, 2, IBV_WC_WR_FLUSH_ERR);
-	EQ(conf_qp_state(c.a->qp), IBV_QPS_ERR);
+	QP_STATE(c.a->qp, IBV_QPS_ERR);
 	conf_qp_wait(c.p->qp, IBV_QPS_ERR);
 	EQ(p.p[99], 0); /* nothing beyond the receive's buffer */
 	stop();
@@ -194,7 +194,7 @@ static void check_remote_refused(int opcode, size_t len, const void *addr, uint3
 	OK(post_send(2, 8)); /* flushed behind it */
 	conf_wc_is(c.a->send_cq, 1, IBV_WC_REM_ACCESS_ERR);
 	conf_wc_is(c.a->send_cq, 2, IBV_WC_WR_FLUSH_ERR);
-	EQ(conf_qp_state(c.a->qp), IBV_QPS_ERR);
+	QP_STATE(c.a->qp, IBV_QPS_ERR);
 }
 
 static void write_with_bad_key(void)
@@ -424,7 +424,7 @@ static void check_local_refused(struct ibv_sge sge, int opcode)
 	OK(conf_recv(c.p->qp, 8, &p, 0, 65536));
 	OK(conf_post(c.a->qp, &wr));
 	conf_wc_is(c.a->send_cq, 1, IBV_WC_LOC_PROT_ERR);
-	EQ(conf_qp_state(c.a->qp), IBV_QPS_ERR);
+	QP_STATE(c.a->qp, IBV_QPS_ERR);
 	conf_wc_none(c.p->recv_cq, 50);
 	stop();
 }
@@ -637,7 +637,7 @@ static void failure_stays_in_its_connection(void)
 	wr = conf_rdma(5, IBV_WR_RDMA_WRITE, &sge, 1, p.p, p.mr->rkey);
 	OK(conf_post(other.a->qp, &wr));
 	conf_wc_ok(other.a->send_cq, 5);
-	EQ(conf_qp_state(other.p->qp), IBV_QPS_RTS);
+	QP_STATE(other.p->qp, IBV_QPS_RTS);
 	conf_pair_disconnect(&other);
 	rdma_destroy_qp(other.a);
 	rdma_destroy_qp(other.p);

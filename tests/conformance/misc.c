@@ -242,7 +242,7 @@ static void length_without_private_data(void)
 	param.private_data_len = 20;
 	OK(rdma_connect(c.a, &param));
 	ev = conf_get(c.lch, NULL, RDMA_CM_EVENT_CONNECT_REQUEST);
-	CONF_MSG_ZERO(ev->param.conn.private_data, 56);
+	conf_private(&ev->param.conn, NULL, 0, 56);
 	c.p = ev->id;
 	OK(rdma_ack_cm_event(ev));
 	conf_pair_free(&c);

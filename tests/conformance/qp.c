@@ -54,7 +54,7 @@ static void everything_by_the_library(void)
 	CHECK(attr.cap.max_send_wr >= 5 && attr.cap.max_recv_wr >= 7);
 	CHECK(attr.cap.max_send_sge >= 2 && attr.cap.max_recv_sge >= 1);
 	EQ(id->qp->qp_type, IBV_QPT_RC);
-	EQ(conf_qp_state(id->qp), IBV_QPS_INIT);
+	QP_STATE(id->qp, IBV_QPS_INIT);
 	CHECK(id->qp->qp_num > 1 && id->qp->qp_num < 0xffffff);
 	stop();
 }

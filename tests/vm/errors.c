@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* errors ADDRESS DEVICE: what the kernel's errors become, one line each, for
  * comparing two libraries: run in the virtual machine on either. Ends with the
- * device removed under a live connection. */
+ * device removed under a live connection.
+ * errors ADDRESS: what the first calls say, for kernels that answer none (no
+ * module, or strace makes every write to it fail). */
 #include <rdma/rdma_cma.h>
 
 #include <arpa/inet.h>
@@ -177,10 +179,41 @@ static void removal(const char *device)
 	rdma_destroy_event_channel(sch);
 }
 
+static void first_calls(const char *text)
+{
+	struct rdma_addrinfo hints = { .ai_port_space = RDMA_PS_TCP }, *res = NULL;
+	struct rdma_event_channel *ch;
+	struct ibv_context **list;
+	struct rdma_cm_id *id;
+	int n = -1;
+
+	list = rdma_get_devices(&n);
+	say("get_devices", !list);
+	printf("devices: %d\n", n);
+	if (list)
+		rdma_free_devices(list);
+	ch = rdma_create_event_channel();
+	say("create_event_channel", !ch);
+	if (ch)
+		say("create_id", rdma_create_id(ch, &id, NULL, RDMA_PS_TCP));
+	say("create_id without channel", rdma_create_id(NULL, &id, NULL, RDMA_PS_TCP));
+	say("getaddrinfo", rdma_getaddrinfo(text, "7471", &hints, &res));
+	if (res) {
+		say("create_ep", rdma_create_ep(&id, res, NULL, NULL));
+		rdma_freeaddrinfo(res);
+	}
+	if (ch)
+		rdma_destroy_event_channel(ch);
+}
+
 int main(int argc, char **argv)
 {
+	if (argc == 2) {
+		first_calls(argv[1]);
+		return 0;
+	}
 	if (argc != 3 || inet_pton(AF_INET, argv[1], &addr.sin_addr) != 1) {
-		printf("usage: errors ADDRESS DEVICE\n");
+		printf("usage: errors ADDRESS [DEVICE]\n");
 		return 1;
 	}
 	channels();

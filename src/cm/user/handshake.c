@@ -13,7 +13,7 @@ enum {
 	REJ_NO_RESOURCES = 3,
 	REJ_TRANSPORT = 9,
 	REJ_VERSION = 31,
-	PLAIN_DEPTH = 16, /* IRD and ORD of a peer that names none */
+	PLAIN_DEPTH = 16, /* what we can do; IRD and ORD of a peer that names none */
 };
 
 static uint8_t min_u8(uint8_t a, uint8_t b)
@@ -24,6 +24,12 @@ static uint8_t min_u8(uint8_t a, uint8_t b)
 static uint8_t depth8(uint16_t v)
 {
 	return v > 255 ? 255 : (uint8_t)v;
+}
+
+/* RFC 6581: what both ends can do, not what one of them names. */
+static uint8_t plain_depth(uint16_t peer, uint8_t ours)
+{
+	return (uint8_t)(peer < ours ? peer : ours);
 }
 
 static bool mapped_v4(const struct sockaddr_storage *ss)
@@ -129,9 +135,9 @@ static enum user_answer plain_rep(struct user_id *u, const struct mpa_frame *f,
 	}
 	*priv_len = (uint8_t)(len > CM_PRIV_REP ? CM_PRIV_REP : len);
 	c->p2p = p2p & MPA_P2P && p2p & MPA_RTR_WRITE ? MPA_RTR_WRITE : 0;
-	c->responder_resources = depth8(ord);
+	c->responder_resources = plain_depth(ord, c->responder_resources);
 	c->reads = c->responder_resources != 0;
-	c->initiator_depth = depth8(ird);
+	c->initiator_depth = plain_depth(ird, c->initiator_depth);
 	c->crc |= (f->flags & MPA_F_CRC) != 0;
 	return USER_ANSWER_REP;
 }
@@ -211,9 +217,9 @@ static int plain_req_parse(struct user_id *u, const struct mpa_frame *f)
 	c->p2p = plain_rtr(mpa_p2p(f));
 	if (f->pd_len - skip > CM_PRIV_REQ)
 		log_info("private data of %d bytes is cut to %d", f->pd_len - skip, CM_PRIV_REQ);
-	c->responder_resources = depth8(ord);
+	c->responder_resources = plain_depth(ord, PLAIN_DEPTH);
 	c->reads = c->responder_resources != 0;
-	c->initiator_depth = depth8(ird);
+	c->initiator_depth = plain_depth(ird, PLAIN_DEPTH);
 	c->retry = c->rnr_retry = 7;
 	c->mtu = (uint8_t)cm_dev->active_mtu();
 	c->crc = f->flags & MPA_F_CRC || conf_get()->crc;

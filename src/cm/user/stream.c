@@ -113,6 +113,8 @@ static int open_stream(struct user_id *u, const uint8_t *first, size_t len, int 
 	};
 	int err;
 
+	log_debug("id %p: stream of %s peer, CRC %s", (void *)u, c->extended ? "our" : "a standard",
+		  c->crc ? "on" : "off");
 	*fd = user_fd_take(u);
 	user_get(u);
 	u->stream = cm_dev->stream_open(*fd, &p, first, len, &upcalls, u);
