@@ -15,8 +15,8 @@ export MESON_TESTTHREADS ?= 2
 suites = $(foreach s,$(1),--suite $(s))
 # The exit status is that of test-summary, which counts cases.
 run-suites = meson test -C $(1) --no-rebuild $(call suites,$(2)) || true
-# Virtual machines by themselves, two at once: they mostly wait.
-run-vm = meson test -C $(1) --no-rebuild --logbase vmlog -j 2 $(call suites,$(2)) || true
+# Virtual machines, two at once (MESON_TESTTHREADS): they mostly wait.
+run-vm = meson test -C $(1) --no-rebuild --logbase vmlog $(call suites,$(2)) || true
 
 all: $(BUILD)/build.ninja
 	ninja -C $(BUILD)
