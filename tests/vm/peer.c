@@ -166,7 +166,8 @@ static void post_recv(unsigned wr_id, size_t off, uint32_t len)
 		die("ibv_post_recv");
 }
 
-/* QP, memory, receives: for the message of the operation (the target's) and for the word at the end. */
+/* QP, memory, receives: for the greeting, the target's for the operation, for the word at
+ * the end. */
 static struct rdma_conn_param prepare(const struct op *op, bool operates, struct where *mine)
 {
 	struct ibv_qp_init_attr attr = {
