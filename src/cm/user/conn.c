@@ -31,7 +31,7 @@
 /* What is to be done at the listener once the child's lock is dropped. */
 enum after { AFTER_NONE, AFTER_OFFER, AFTER_FORGET, AFTER_LISTENER };
 
-enum { REFUSALS = 6 };
+enum { REFUSALS = 8 };
 
 static void conn_ready(struct loop_fd *lf, uint32_t revents);
 
@@ -241,7 +241,7 @@ static void active_unreachable(struct user_id *u, int err) REQUIRES(u->lock)
 
 /* A listener may be about to come: a server that makes a new one for each client
  * (perftest -R) is without one for a moment. The kernel's CM is so slow that nobody
- * meets that moment there; here the client asks again for REFUSALS times, 63 ms in
+ * meets that moment there; here the client asks again for REFUSALS times, 255 ms in
  * all, before it believes it. */
 static bool refused_for_now(struct user_id *u) REQUIRES(u->lock)
 {
