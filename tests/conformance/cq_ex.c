@@ -409,6 +409,8 @@ static void resizing(void)
 /* More are waiting than would fit: refused, and nothing is lost. */
 static void shrinking_too_far(void)
 {
+	struct ibv_send_wr wr;
+	struct ibv_sge sge;
 	struct ibv_wc wc;
 
 	if (!conf_user_device())
@@ -419,6 +421,11 @@ static void shrinking_too_far(void)
 	post(10, IBV_WR_RDMA_WRITE_WITH_IMM, 0, 0);
 	OK(conf_recv(y.qp, 100, &y.b, 0, 0));
 	conf_wc(y.cq, &wc); /* behind all of them */
+	/* Who has answered this has seen the acknowledgements that went before it. */
+	sge = conf_sge(&y.b, 0, 1);
+	wr = conf_rdma(200, IBV_WR_RDMA_WRITE, &sge, 1, x.b.p, x.b.mr->rkey);
+	OK(conf_post(y.qp, &wr));
+	conf_wc_ok(y.cq, 200);
 	conf_wc_ok(x.cq, 0);
 	EQ(ibv_resize_cq(x.cq, 5), EINVAL);
 	EQ(x.cq->cqe, 16);
