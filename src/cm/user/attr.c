@@ -26,7 +26,7 @@ uint64_t user_timewait_ms(const struct user_id *u)
 /* A request was sent or received: the kernel's id has an IB CM id. */
 static bool exchanged(const struct user_id *u)
 {
-	return u->state >= US_TCP_CONNECTING && u->state != US_REMOVED;
+	return u->state >= US_CONNECTING && u->state != US_REMOVED;
 }
 
 /* RTR and RTS: the peer's half is known. */

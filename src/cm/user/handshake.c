@@ -361,3 +361,19 @@ int user_rep_build(struct user_id *u, const struct cm_conn_param *p, uint8_t *bu
 	return mpa_plain_encode(buf, cap, &f, r.ird, r.ord,
 				c->p2p ? MPA_P2P | c->p2p : 0u);
 }
+
+int user_rej_build(struct user_id *u, uint16_t reason, const void *data, uint8_t len,
+		   uint8_t *buf, size_t cap)
+{
+	struct mpa_cm_rej r = { .reason = reason, .priv = data, .priv_len = len };
+	struct mpa_frame f = {
+		.reply = true,
+		.flags = MPA_F_REJECT,
+		.rev = u->conn.mpa_rev ? u->conn.mpa_rev : MPA_REV,
+		.pd = data,
+		.pd_len = len,
+	};
+
+	return conf_get()->ports_identity ? mpa_plain_encode(buf, cap, &f, 0, 0, 0) :
+					    mpa_cm_rej_encode(buf, cap, &r);
+}

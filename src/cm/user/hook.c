@@ -25,12 +25,7 @@ static void remove_one(struct user_id *u)
 		listener = u->state == US_LISTEN;
 		user_say_goodbye(u);
 		user_step(u, ST_REMOVAL);
-		user_unexpect(u);
-		user_stream_release(u);
-		if (!u->lingering) {
-			user_fd_close(u);
-			user_timer_stop(u);
-		}
+		user_let_go(u);
 		user_post(u, RDMA_CM_EVENT_DEVICE_REMOVAL, 0);
 	}
 	lock_put(&u->lock);

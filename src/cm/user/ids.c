@@ -47,6 +47,7 @@ struct user_id *user_new(enum rdma_port_space ps, enum ibv_qp_type qp_type)
 	u->fd = u->port.name_fd = u->port.tcp_fd = -1;
 	u->conn.local_psn = random_psn();
 	u->timer.fire = user_timer_fire;
+	u->wire = &user_wire_tcp;
 	list_init(&u->child_link);
 
 	lock_get(&all.lock);
@@ -118,12 +119,7 @@ void user_kill(struct user_id *u)
 	user_step(u, ST_DESTROY);
 	u->dead = true;
 	u->cm = NULL;
-	user_unexpect(u);
-	user_stream_release(u);
-	if (!u->lingering) {
-		user_fd_close(u);
-		user_timer_stop(u);
-	}
+	user_let_go(u);
 	port = u->port;
 	u->port.name_fd = u->port.tcp_fd = -1;
 	lock_put(&u->lock);

@@ -38,7 +38,7 @@ static const int8_t next[US_COUNT][ST_COUNT] = {
 		ANY_END,
 	},
 	[US_ROUTE_RESOLVED] = {
-		[ST_CONNECT] = TO(US_TCP_CONNECTING),
+		[ST_CONNECT] = TO(US_CONNECTING),
 		ANY_END,
 	},
 	[US_LISTEN] = {
@@ -46,11 +46,11 @@ static const int8_t next[US_COUNT][ST_COUNT] = {
 	},
 	/* rdma_disconnect before the connection stands is no error and sends
 	 * nothing: the row keeps its state. */
-	[US_TCP_CONNECTING] = {
-		[ST_TCP_UP] = TO(US_AWAIT_REP),
+	[US_CONNECTING] = {
+		[ST_CALLED] = TO(US_AWAIT_REP),
 		[ST_REJECTED] = TO(US_CLOSED),
 		[ST_FAIL] = TO(US_CLOSED),
-		[ST_DISCONNECT] = TO(US_TCP_CONNECTING),
+		[ST_DISCONNECT] = TO(US_CONNECTING),
 		ANY_END,
 	},
 	[US_AWAIT_REP] = {
@@ -142,7 +142,7 @@ static const char *const state_names[US_COUNT] = {
 	[US_ROUTE_QUERY] = "ROUTE_QUERY",
 	[US_ROUTE_RESOLVED] = "ROUTE_RESOLVED",
 	[US_LISTEN] = "LISTEN",
-	[US_TCP_CONNECTING] = "TCP_CONNECTING",
+	[US_CONNECTING] = "CONNECTING",
 	[US_AWAIT_REP] = "AWAIT_REP",
 	[US_REP_RCVD] = "REP_RCVD",
 	[US_AWAIT_REQ] = "AWAIT_REQ",
@@ -168,7 +168,7 @@ static const char *const step_names[ST_COUNT] = {
 	[ST_SET_PATH] = "path set",
 	[ST_LISTEN] = "listen",
 	[ST_CONNECT] = "connect",
-	[ST_TCP_UP] = "TCP connected",
+	[ST_CALLED] = "request sent",
 	[ST_REP] = "reply received",
 	[ST_REQ] = "request received",
 	[ST_ACCEPT] = "accept",

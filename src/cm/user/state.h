@@ -15,10 +15,10 @@ enum user_state {
 	US_ROUTE_QUERY,	   /* ROUTE_RESOLVED or ROUTE_ERROR will follow */
 	US_ROUTE_RESOLVED, /* may connect */
 	US_LISTEN,	   /* owns a listening socket */
-	US_TCP_CONNECTING, /* active: SYN sent; the socket is ours */
-	US_AWAIT_REP,	   /* active: MPA request sent; the socket is ours */
+	US_CONNECTING,	   /* active: looks for the peer; the wire is ours */
+	US_AWAIT_REP,	   /* active: request sent; the wire is ours */
 	US_REP_RCVD,	   /* active: stream open, CONNECT_RESPONSE queued, no RTU yet */
-	US_AWAIT_REQ,	   /* passive: reading the MPA request; no cm_id yet */
+	US_AWAIT_REQ,	   /* passive: the request is not whole; no cm_id yet */
 	US_REQ_RCVD,	   /* passive: the application (or the backlog) decides */
 	US_REP_SENT,	   /* passive: stream open, reply sent, RTU awaited */
 	US_ESTABLISHED,
@@ -42,7 +42,7 @@ enum user_step {
 	ST_SET_PATH,	  /* RDMA_OPTION_IB_PATH */
 	ST_LISTEN,	  /* rdma_listen */
 	ST_CONNECT,	  /* rdma_connect */
-	ST_TCP_UP,	  /* the socket is connected, the request sent */
+	ST_CALLED,	  /* the peer is there, the request sent */
 	ST_REP,		  /* MPA reply received and accepted */
 	ST_REQ,		  /* MPA request received whole */
 	ST_ACCEPT,	  /* rdma_accept: reply on its way */

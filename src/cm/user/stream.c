@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* From the hand-over of the socket to ESTABLISHED: the stream belongs to the
+/* From the opening of the stream to ESTABLISHED: the stream belongs to the
  * device then, and control messages go over it. */
 #include "base/be.h"
 #include "base/conf.h"
@@ -77,13 +77,13 @@ static void up_released(void *user)
 	user_put(user);
 }
 
-static const struct stream_user upcalls = {
+const struct stream_user user_upcalls = {
 	.control = up_control,
 	.closed = up_closed,
 	.released = up_released,
 };
 
-/* ---- hand-over ---------------------------------------------------------------------- */
+/* ---- opening ------------------------------------------------------------------------ */
 
 /* RFC 5044 section 7.1: the responder waits for the initiator's first FPDU. */
 static enum stream_first who_speaks(const struct user_id *u)
@@ -95,12 +95,11 @@ static enum stream_first who_speaks(const struct user_id *u)
 	return u->conn.p2p ? STREAM_FIRST_SEND : STREAM_FIRST_ANY;
 }
 
-/* On failure the socket is still open and the caller's, in *fd. */
-static int open_stream(struct user_id *u, const uint8_t *first, size_t len, int *fd)
-	REQUIRES(u->lock)
+void user_stream_param(struct user_id *u, struct stream_param *p)
 {
 	const struct user_conn *c = &u->conn;
-	struct stream_param p = {
+
+	*p = (struct stream_param){
 		.local_gid = c->local_gid,
 		.remote_gid = c->remote_gid,
 		.local_qpn = c->local_qpn,
@@ -111,27 +110,8 @@ static int open_stream(struct user_id *u, const uint8_t *first, size_t len, int 
 		.first = who_speaks(u),
 		.near = c->near,
 	};
-	int err;
-
 	log_debug("id %p: stream of %s peer, CRC %s", (void *)u, c->extended ? "our" : "a standard",
 		  c->crc ? "on" : "off");
-	*fd = user_fd_take(u);
-	user_get(u);
-	u->stream = cm_dev->stream_open(*fd, &p, first, len, &upcalls, u);
-	if (u->stream)
-		return 0;
-	err = errno ? -errno : -ENOMEM;
-	user_put(u);
-	return log_refuse(-err, "no stream for the connection: %s", strerror(-err));
-}
-
-int user_stream_start(struct user_id *u, const uint8_t *first, size_t len)
-{
-	int fd, ret = open_stream(u, first, len, &fd);
-
-	if (ret)
-		cm_dev->fd_close(fd);
-	return ret;
 }
 
 void user_stream_release(struct user_id *u)
@@ -159,7 +139,7 @@ static void fail_accept(struct user_id *u) REQUIRES(u->lock)
 {
 	if (user_step(u, ST_REJECT))
 		return;
-	user_reject_stream(u, CM_REJ_CONSUMER, NULL, 0);
+	user_reject_request(u, CM_REJ_CONSUMER, NULL, 0);
 }
 
 static int accept_check(struct user_id *u, const struct cm_conn_param *p)
@@ -211,23 +191,19 @@ static int accept_send(struct user_id *u, const struct cm_conn_param *p)
 	REQUIRES(u->lock)
 {
 	uint8_t rep[MPA_OURS_MAX];
-	int len = user_rep_build(u, p, rep, sizeof(rep)), skip, fd, ret;
+	int len = user_rep_build(u, p, rep, sizeof(rep)), ret;
 
 	if (len < 0) {
 		fail_accept(u);
 		return len;
 	}
-	skip = u->key_sent ? MPA_KEY_LEN : 0;
 	user_timer_stop(u);
-	ret = open_stream(u, rep + skip, (size_t)(len - skip), &fd);
+	ret = u->wire->accept(u, rep, (size_t)len);
 	user_unexpect(u);
-	if (ret) {
-		/* Nothing unread is in the socket: closing it resets nothing. */
-		user_step(u, ST_REJECT);
-		user_reject_fd(u, fd, CM_REJ_CONSUMER);
-		return ret;
-	}
-	return 0;
+	if (!ret)
+		return 0;
+	user_step(u, ST_REJECT);
+	return log_refuse(-ret, "no stream for the connection: %s", strerror(-ret));
 }
 
 int user_accept(struct cm_id *id, const struct cm_conn_param *p)
@@ -277,10 +253,10 @@ int user_reject(struct cm_id *id, uint8_t reason, const void *data, uint8_t len)
 		log_info("reject is refused: the id is in state %s", user_state_str(was));
 	} else if (was == US_REQ_RCVD) {
 		user_timer_stop(u);
-		user_reject_stream(u, reason, data, len);
+		user_reject_request(u, reason, data, len);
 	} else if (was == US_AWAIT_REP) {
 		user_timer_stop(u);
-		user_fd_close(u);
+		u->wire->close(u);
 	} else {
 		user_send_rej(u, reason, data, len);
 		user_timer_stop(u);

@@ -130,7 +130,7 @@ void user_say_goodbye(struct user_id *u)
 {
 	switch (u->state) {
 	case US_REQ_RCVD:
-		user_reject_stream(u, CM_REJ_CONSUMER, NULL, 0);
+		user_reject_request(u, CM_REJ_CONSUMER, NULL, 0);
 		break;
 	case US_REP_RCVD:
 	case US_REP_SENT:

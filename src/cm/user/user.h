@@ -20,6 +20,7 @@
 #include "cm/user/dev.h"
 #include "cm/user/port.h"
 #include "cm/user/state.h"
+#include "cm/user/wire.h"
 #include "iwarp/mpa.h"
 
 #include <stdatomic.h>
@@ -37,7 +38,7 @@ enum {
 	USER_HOP_LIMIT = 64,
 };
 
-/* Bytes of the MPA exchange; freed when the stream takes the socket over. */
+/* Bytes of the MPA exchange; freed when the stream is open. */
 struct user_nego {
 	uint8_t in[MPA_FRAME_MAX];
 	size_t in_len;
@@ -104,25 +105,29 @@ struct user_id {
 	struct loop_timer timer; /* one; meaning by state, see conn.c */
 	uint64_t deadline;	 /* ns; timer fires before it are stale */
 
+	const struct user_wire *wire; /* never NULL */
+	/* of the wire tcp.c */
 	int fd;			/* socket of the MPA exchange, or -1 */
 	struct loop_fd lf;	/* watches fd */
 	bool watched;
-	bool lingering;		/* fd only waits for EOF */
+	bool key_sent;		/* passive: the reply's key was sent ahead */
+	bool refused;		/* passive, reserve descriptor: to be rejected */
+
+	bool lingering;		/* a reject is on its way; the timer is the wire's */
 	struct user_nego *nego;
 	struct user_conn conn;
 	struct stream *stream;
 	bool expected;		/* stream_expect() called */
-	bool key_seen;		/* active: the key of a reply has come */
+	bool callable;		/* active: the destination can be asked */
+	bool heard;		/* active: one of ours has the request */
 	bool pausing;		/* active: refused, will ask again */
 	uint8_t refusals;
-	bool key_sent;		/* passive: it was sent ahead */
 	bool early_dreq;	/* active: DREQ came before our RTU */
-	bool refused;		/* passive, reserve descriptor: to be rejected */
 	uint64_t final;		/* active: UNREACHABLE at this time (ns) */
 
 	struct user_id *listener; /* child: counted, never changes */
 	struct list child_link;	  /* listener->lis half or waiting; listener's lock */
-	uint64_t born;		  /* ns; child: accepted; active: TCP connected */
+	uint64_t born;		  /* ns; child: accepted; active: request sent */
 	bool waiting;		  /* has been on the waiting list (listener's lock) */
 	bool offered;		  /* its CONNECT_REQUEST is queued or was fetched */
 	bool taken;		  /* it was fetched or dropped (listener's lock) */
@@ -190,34 +195,36 @@ void user_reserve_refill(void);
 /* A connection made with the reserve ends: true if fd is the reserve again. */
 bool user_reserve_give(int fd);
 
-/* conn.c: the MPA stage */
+/* conn.c */
 int user_connect(struct cm_id *id, const struct cm_conn_param *p);
-/* The caller has a reference. No lock held. */
-void user_child_start(struct user_id *child);
-int user_fd_watch(struct user_id *u, uint32_t events) REQUIRES(u->lock);
-int user_fd_take(struct user_id *u) REQUIRES(u->lock);
-void user_fd_close(struct user_id *u) REQUIRES(u->lock);
-/* Sends a reject as MPA reply and lets the socket linger. */
-void user_reject_stream(struct user_id *u, uint16_t reason, const void *data,
-			uint8_t len) REQUIRES(u->lock);
-/* The same on a socket that is out of the loop: sends and closes. */
-void user_reject_fd(struct user_id *u, int fd, uint16_t reason);
+/* What a wire's news, or time, ask for at the listener. No lock held. */
+void user_after(struct user_id *u, enum user_after after);
+/* Answers a request with a reject; the wire ends. */
+void user_reject_request(struct user_id *u, uint16_t reason, const void *data, uint8_t len)
+	REQUIRES(u->lock);
+/* The end for the id: stream, wire and timer go, but for a reject on its way. */
+void user_let_go(struct user_id *u) REQUIRES(u->lock);
 void user_timer_fire(struct loop_timer *t);
 void user_unexpect(struct user_id *u) REQUIRES(u->lock);
+
+/* tcp.c: a child with an accepted socket. The caller has a reference. No lock held. */
+void user_child_start(struct user_id *child);
 
 /* handshake.c: parameters <-> MPA frames; no I/O, no state */
 int user_req_build(struct user_id *u, const struct cm_conn_param *p);
 int user_rep_build(struct user_id *u, const struct cm_conn_param *p, uint8_t *buf,
 		   size_t cap);
+int user_rej_build(struct user_id *u, uint16_t reason, const void *data, uint8_t priv_len,
+		   uint8_t *buf, size_t cap);
 int user_req_parse(struct user_id *child, const struct mpa_frame *f, uint16_t *reason);
 enum user_answer { USER_ANSWER_REP, USER_ANSWER_REJ, USER_ANSWER_FOREIGN };
 enum user_answer user_rep_parse(struct user_id *u, const struct mpa_frame *f,
 				const uint8_t **priv, uint8_t *priv_len,
 				uint16_t *reason);
 
-/* stream.c: from the hand-over of the socket on */
-int user_stream_start(struct user_id *u, const uint8_t *first, size_t len)
-	REQUIRES(u->lock);
+/* stream.c: from the opening of the stream on */
+extern const struct stream_user user_upcalls;
+void user_stream_param(struct user_id *u, struct stream_param *p) REQUIRES(u->lock);
 void user_stream_release(struct user_id *u) REQUIRES(u->lock);
 int user_accept_prepare(struct cm_id *id, const struct cm_conn_param *p);
 int user_accept(struct cm_id *id, const struct cm_conn_param *p);

@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* What carries the messages of a connection until its stream is open, and opens that.
+ * conn.c says what a connection does; a wire moves frames (iwarp/mpa.h) and tells what
+ * it hears by the functions below.
+ *
+ * Everything here is called with the id's lock held, in both directions. */
+#ifndef ANYRDMA_CM_USER_WIRE_H
+#define ANYRDMA_CM_USER_WIRE_H
+
+#include "base/lock.h"
+#include "iwarp/mpa.h"
+
+struct user_id;
+
+/* What is to be done at the listener once the child's lock is dropped. */
+enum user_after { AFTER_NONE, AFTER_OFFER, AFTER_FORGET, AFTER_LISTENER };
+
+struct user_wire {
+	/* Active: brings the request (nego->out) to the peer. May be called again
+	 * after user_failed() with ECONNREFUSED. */
+	void (*call)(struct user_id *u);
+	/* Active: the reply has been heard. Opens the stream. 0 or -errno. */
+	int (*open)(struct user_id *u);
+	/* Passive: opens the stream, whose first word is the reply. 0, or -errno: the
+	 * peer was told that it is rejected. */
+	int (*accept)(struct user_id *u, const uint8_t *rep, size_t len);
+	/* Passive: the answer is this frame, a reject, and no more. The wire ends by
+	 * itself, with the id's timer if it needs one. */
+	void (*reject)(struct user_id *u, const uint8_t *rej, size_t len);
+	/* Passive: the application is slow. Tells the peer that its request is being
+	 * looked at by one of ours. 0 or -errno. */
+	int (*hold)(struct user_id *u);
+	/* Lets go without a word, but for what reject() has begun. */
+	void (*close)(struct user_id *u);
+	/* The id's timer was reject()'s. */
+	void (*expire)(struct user_id *u);
+	/* Hears what is there and was not told yet. */
+	enum user_after (*look)(struct user_id *u);
+};
+
+extern const struct user_wire user_wire_tcp;
+
+/* ---- what a wire tells: conn.c ------------------------------------------------------ */
+
+/* Active: the request has left; an answer may be heard at once. */
+void user_called(struct user_id *u) REQUIRES(u->lock);
+/* Active: one of ours has the request (u->heard is set), its answer may take long. */
+void user_heard(struct user_id *u) REQUIRES(u->lock);
+/* Active: the answer. */
+void user_answered(struct user_id *u, const struct mpa_frame *f);
+/* Active: nobody there (ECONNREFUSED), the end without an answer (ECONNRESET,
+ * ENOTCONN, EPIPE), or no way to the peer (any other). */
+void user_failed(struct user_id *u, int err);
+void user_unreachable(struct user_id *u, int err);
+/* Active: what listens is none of ours. */
+void user_foreign(struct user_id *u, const char *why);
+
+/* Passive: the whole request. AFTER_OFFER: it waits for the application now. */
+enum user_after user_requested(struct user_id *u, const struct mpa_frame *f);
+/* Passive: it will not become a connection. */
+enum user_after user_dropped(struct user_id *u, const char *why);
+/* Passive: the peer ended before it was answered. */
+enum user_after user_hung_up(struct user_id *u, const char *why);
+
+#endif
