@@ -84,6 +84,7 @@ stress: all
 bench: all
 	scripts/deps bench
 	BUILD=$(abspath $(BUILD)) bench/run.sh
+	bench/host $(BUILD)
 
 # In a virtual machine: the user-space device beside the kernel's rxe and siw. MODE=quick: in a minute.
 bench-vm: all
