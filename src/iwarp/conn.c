@@ -336,7 +336,7 @@ bool stream_progress(struct stream *s, bool by_thread)
 	}
 	/* A poller may be here between join() and the attachment: what comes is for
 	 * the QP, and of an unreliable one nothing comes twice. */
-	moved = !s->deaf && (s->qp || !s->joined) && rx_run(s);
+	moved = !s->deaf && (s->qp || !s->joined) && s->m->receive(s);
 	stream_after(s, by_thread, asked, moved);
 	return moved;
 }
@@ -437,6 +437,7 @@ struct stream *stream_new(const struct medium *m, const struct stream_param *p)
 	s->p = *p;
 	list_init(&s->shm.owing);
 	list_init(&s->shm.blocked);
+	list_init(&s->shm.kept);
 	s->deaf = !p->extended;
 	s->tx.silent = !p->extended && (p->first == STREAM_FIRST_WAIT ||
 					p->first == STREAM_FIRST_YIELD);

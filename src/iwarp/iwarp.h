@@ -210,6 +210,9 @@ struct medium {
 	/* Sends what it can; counts it in tx.moved; sets tx.blocked when there is no
 	 * room. */
 	void (*send)(struct stream *s);
+	/* Receives what is there, at most a turn; true if anything came. Nothing is
+	 * taken while rx.wait is set and its receive is not there. */
+	bool (*receive)(struct stream *s);
 	/* What the stream waits for has changed: input, output, nothing; or who is
 	 * to watch (grouped). 0 or -errno. */
 	int (*watch)(struct stream *s);
@@ -356,6 +359,8 @@ bool rx_run(struct stream *s) REQUIRES(s->lock);
 /* A frame whose header is in rx.h: what is to become of it; its payload, in pieces;
  * its effects. -errno breaks the stream. */
 int rx_frame_begin(struct stream *s) REQUIRES(s->lock);
+/* The frame that waited for a receive (rx.wait), once more: its beginning or its end. */
+int rx_resume(struct stream *s) REQUIRES(s->lock);
 void rx_copy(struct stream *s, const uint8_t *p, uint32_t n) REQUIRES(s->lock);
 int rx_frame_end(struct stream *s) REQUIRES(s->lock);
 

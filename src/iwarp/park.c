@@ -30,6 +30,7 @@ enum { BUCKETS = 1024 };
 struct wanted {
 	struct list link; /* park.wanted[] while waiting */
 	struct stream_key key;
+	uint64_t serial;
 	struct dev_qp *qp;
 	struct rdv_out *out; /* one of them, if it is us who connect */
 	struct shm_out *shm;
@@ -49,6 +50,7 @@ struct expected {
 static struct {
 	struct lock lock;
 	struct list streams[BUCKETS], wanted[BUCKETS], expected[BUCKETS];
+	uint64_t serial; /* of the last one that waits */
 	bool ready;
 } park = { .lock = LOCK_INIT };
 
@@ -135,6 +137,11 @@ bool park_waits_locked(const struct stream_key *key)
 {
 	return wanted_find(key) && (!expected_find(&key->remote_gid, key->remote_qpn) ||
 				    parked_find(key, true));
+}
+
+uint64_t park_serial_locked(const struct stream_key *key)
+{
+	return park_waits_locked(key) ? wanted_find(key)->serial : 0;
 }
 
 void park_expect(const union ibv_gid *gid, uint32_t qpn)
@@ -242,7 +249,7 @@ bool park_tcp_refused_locked(struct rdv_out *out)
 	if (!w || !goes_near(w))
 		return false;
 	w->out = NULL;
-	w->shm = shm_connect(w->qp, &w->key, true);
+	w->shm = shm_connect(w->qp, &w->key, w->serial, true);
 	rdv_cancel(out);
 	return true;
 }
@@ -369,17 +376,15 @@ static bool asks(const struct dev_qp *qp, const struct stream_key *key)
 	       we_connect(qp, key);
 }
 
-/* Shared memory carries reliable connections alone, so far. */
 static bool goes_near(const struct wanted *w)
 {
-	return w->qp->qp.qp_type == IBV_QPT_RC && shm_is_near(&w->key.remote_gid) &&
-	       !is_self(w->qp, &w->key);
+	return shm_is_near(&w->key.remote_gid) && !is_self(w->qp, &w->key);
 }
 
 static int ask(struct wanted *w)
 {
 	if (goes_near(w))
-		w->shm = shm_connect(w->qp, &w->key, false);
+		w->shm = shm_connect(w->qp, &w->key, w->serial, false);
 	else
 		w->out = rdv_connect(w->qp, &w->key);
 	return w->out || w->shm ? 0 : -ENOMEM;
@@ -392,6 +397,7 @@ static int wait_for_stream(struct dev_qp *qp, const struct stream_key *key)
 	if (!w)
 		return -ENOMEM;
 	w->key = *key;
+	w->serial = ++park.serial;
 	w->qp = qp;
 	w->refs = 1;
 	w->timer.fire = wanted_timeout;
@@ -480,7 +486,12 @@ void park_stream(struct stream *s)
 
 	park_lock();
 	w = wanted_find(&key);
-	if (w && !s->p.near) {
+	if (s->shm.l) {
+		/* Made for a QP that waited; what may wait there now is another story,
+		 * for which the peer's end was not made. */
+		if (w && w->serial == s->shm.serial)
+			attach_locked(s, w);
+	} else if (w && !s->p.near) {
 		attach_locked(s, w);
 	} else {
 		list_add_tail(&park.streams[bucket(s->p.remote_qpn)], &s->park);

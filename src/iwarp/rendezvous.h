@@ -30,6 +30,8 @@ void rdv_accept(struct rdv_in *in);
 void park_lock(void);
 void park_unlock(void);
 bool park_waits_locked(const struct stream_key *key);
+/* The same, as a number that no other QP's or time's waiting has; 0: nobody waits. */
+uint64_t park_serial_locked(const struct stream_key *key);
 /* The attempt of this QP has ended in a stream: `out` is forgotten. */
 void park_out_done_locked(struct rdv_out *out);
 /* Nobody listens. True: the attempt was cancelled, another way is tried. */

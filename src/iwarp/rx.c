@@ -412,8 +412,7 @@ static ssize_t rx_direct(struct stream *s, uint8_t *buf, size_t *want)
 	return got;
 }
 
-/* A message that waited for its receive: once more. */
-static int rx_resume(struct stream *s)
+int rx_resume(struct stream *s)
 {
 	struct iw_rx *rx = &s->rx;
 	int where = rx->wait, ret = 0;

@@ -157,6 +157,7 @@ static bool silent(struct stream *s, uint64_t budget)
 const struct medium tcp_medium = {
 	.start = start,
 	.send = tx_tcp,
+	.receive = rx_run,
 	.watch = watch,
 	.join = join,
 	.leave = leave,

@@ -20,6 +20,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+enum { ROOM_LINES = RING_LINES / 4 };
 #define LINGER (MSEC / 50) /* the thread looks so long before it sleeps again */
 
 struct link_request {
@@ -68,6 +69,8 @@ void link_put(struct link *l)
 static void wake_ready(struct loop_fd *lf, uint32_t revents);
 static void sock_ready(struct loop_fd *lf, uint32_t revents);
 static void requests_run(struct loop_work *w);
+static bool link_run_thread(struct link *l);
+static bool whole(struct link *l, struct stream *s);
 
 int link_new(struct link_segment *seg, int side, const struct link_id *peer, int wake,
 	     int peer_wake, int sock, struct link **out)
@@ -141,14 +144,16 @@ void link_break(struct link *l, const char *why)
 		return;
 	}
 	lock_put(&l->rx_lock);
-	while (link_run(l, true))
+	while (link_run_thread(l))
 		; /* ends: the peer is gone, or its records are not taken any more */
 	lock_get(&l->rx_lock);
 	l->dead = true;
 	log_info("link to another process: %s", why);
 	for (uint32_t i = 0; i < l->slots; i++)
-		if (l->slot[i] && l->slot[i] != LINK_TOMB)
+		if (l->slot[i] && l->slot[i] != LINK_TOMB) {
+			whole(l, l->slot[i]);
 			shm_broken(l->slot[i], why);
+		}
 	lock_put(&l->rx_lock);
 	meet_forget(l);
 	shm_open_link_gone(l);
@@ -205,9 +210,12 @@ int link_slot_take(struct link *l, struct stream *s)
 	lock_get(&l->rx_lock);
 	if (l->dead)
 		ret = -EPIPE;
+	else if (p->half && l->halves == LINK_HALF_MAX)
+		ret = -EMFILE;
 	else if (!l->nvacant)
 		ret = slots_grow(l);
 	if (!ret) {
+		l->halves += p->half;
 		p->l = l;
 		p->slot = l->vacant[--l->nvacant];
 		l->slot[p->slot] = s;
@@ -365,6 +373,17 @@ static void requests_run(struct loop_work *w)
 	link_put(l);
 }
 
+/* The peer has decided about a stream that was half open. */
+static bool whole(struct link *l, struct stream *s)
+{
+	bool was = s->shm.half;
+
+	lock_assert_held(&l->rx_lock);
+	l->halves -= was;
+	s->shm.half = false;
+	return was;
+}
+
 static int receive_link(struct link *l, const void *rec, uint32_t bytes)
 {
 	struct rec_link m;
@@ -374,6 +393,7 @@ static int receive_link(struct link *l, const void *rec, uint32_t bytes)
 	if (bytes != sizeof(m))
 		return -EPROTO;
 	memcpy(&m, rec, sizeof(m));
+	m.unreliable = !!m.unreliable;
 	if (m.type == LINK_OPEN) {
 		request_queue(l, &m);
 		return 0;
@@ -394,7 +414,13 @@ static int receive_link(struct link *l, const void *rec, uint32_t bytes)
 		shm_refused(s);
 		return 0;
 	case LINK_CLOSE:
+		whole(l, s);
 		shm_closed(s, m.err);
+		return 0;
+	case LINK_READY:
+		if (!whole(l, s))
+			return -EPROTO;
+		l->starting = s;
 		return 0;
 	default:
 		return -EPROTO;
@@ -430,7 +456,7 @@ static int receive(struct link *l, bool by_thread, bool *moved)
 	int ret = 0;
 
 	lock_assert_held(&l->rx_lock);
-	for (int i = 0; i < LINK_TURN && total < LINK_TURN_BYTES; i++) {
+	for (int i = 0; i < LINK_TURN && total < LINK_TURN_BYTES && !l->starting; i++) {
 		rec = ring_peek(&l->rx, &bytes, &kind);
 		if (!rec)
 			return bytes ? -EPROTO : 0;
@@ -440,6 +466,7 @@ static int receive(struct link *l, bool by_thread, bool *moved)
 		if (ret)
 			return ret == -EAGAIN ? 0 : ret;
 		ring_consume(&l->rx, bytes);
+		l->eaten += ring_lines(bytes);
 		total += bytes;
 		l->bulk |= bytes >= LINK_BULK;
 		*moved = true;
@@ -480,8 +507,21 @@ static void wake_self(struct link *l)
 		log_debug("waking the thread: %s", strerror(errno));
 }
 
+/* Those who wait for room could go on. */
+static bool has_room(struct link *l)
+{
+	bool room;
+
+	if (!atomic_load_explicit(&l->waits, memory_order_relaxed))
+		return false;
+	lock_get(&l->tx_lock);
+	room = ring_reserve(&l->tx, RING_RECORD_MAX);
+	lock_put(&l->tx_lock);
+	return room;
+}
+
 /* Sets doze as the header says. Storing it before looking once more pairs with
- * link_wake(). */
+ * link_wake(), which the peer calls for a record and for room. */
 static void reconsider(struct link *l)
 {
 	bool doze = !l->leases || any_armed(l);
@@ -491,8 +531,23 @@ static void reconsider(struct link *l)
 		return;
 	atomic_store(&l->rx.sh->doze, doze);
 	atomic_thread_fence(memory_order_seq_cst);
-	if (doze && ring_has(&l->rx))
+	if (doze && (ring_has(&l->rx) || has_room(l)))
 		wake_self(l);
+}
+
+/* A producer that waits has left nearly three quarters of the ring to be consumed, so one
+ * of the looks that come with every quarter is surely after its mark; the fence has it
+ * see the head, or us the mark. */
+static void tell_room(struct link *l)
+{
+	lock_assert_held(&l->rx_lock);
+	if (l->eaten < ROOM_LINES)
+		return;
+	l->eaten = 0;
+	atomic_thread_fence(memory_order_seq_cst);
+	if (atomic_load_explicit(&l->rx.sh->full, memory_order_relaxed) &&
+	    atomic_exchange(&l->rx.sh->full, 0))
+		link_wake(l);
 }
 
 bool link_run(struct link *l, bool by_thread)
@@ -512,15 +567,33 @@ bool link_run(struct link *l, bool by_thread)
 			look_again(l, by_thread);
 		atomic_store_explicit(&l->owes, !list_empty(&l->owing),
 				      memory_order_relaxed);
-		if (moved && atomic_load_explicit(&l->rx.sh->full, memory_order_relaxed) &&
-		    atomic_exchange(&l->rx.sh->full, 0))
-			link_wake(l);
+		ret = ret || (moved && l->starting);
+		tell_room(l);
 		unblock(l);
 	}
 	lock_put(&l->rx_lock);
 	if (ret)
-		wake_self(l); /* the thread ends it: see wake_ready() */
+		wake_self(l); /* the thread starts a stream, or ends all: see wake_ready() */
 	return moved;
+}
+
+/* link_run() of the loop thread, which alone may start streams: park.lock is outside
+ * of the locks that others hold here. */
+static bool link_run_thread(struct link *l)
+{
+	bool moved = link_run(l, true);
+	struct stream *s;
+
+	lock_get(&l->rx_lock);
+	s = l->starting;
+	lock_put(&l->rx_lock);
+	if (!s)
+		return moved;
+	shm_ready(s); /* stays: only this thread drops slots */
+	lock_get(&l->rx_lock);
+	l->starting = NULL;
+	lock_put(&l->rx_lock);
+	return true;
 }
 
 /* Much data streams in, and more is microseconds away: dozing would cost the peer a
@@ -530,7 +603,7 @@ static void linger(struct link *l)
 	uint64_t now = loop_now(), until = now + LINGER;
 
 	for (; now < until; now = loop_now())
-		if (link_run(l, true))
+		if (link_run_thread(l))
 			until = now + LINGER;
 }
 
@@ -543,7 +616,7 @@ static void wake_ready(struct loop_fd *lf, uint32_t revents)
 	(void)revents;
 	if (read(lf->fd, &count, sizeof(count)) < 0 && errno != EAGAIN)
 		log_debug("eventfd of a link: %s", strerror(errno));
-	link_run(l, true);
+	link_run_thread(l);
 	lock_get(&l->rx_lock);
 	bulk = l->bulk;
 	lock_put(&l->rx_lock);

@@ -33,6 +33,7 @@ enum {
 	LINK_TURN_BYTES = 256 * 1024, /* or bytes */
 	LINK_BULK = 8 * 1024,	  /* bytes of a record that is part of much data */
 	LINK_REQUESTS_MAX = 256,  /* OPENs that wait for the loop thread */
+	LINK_HALF_MAX = 4096,	  /* streams that the peer has not begun */
 	LINK_MEMBERS_SEEN = 16,	  /* with more CQs the thread stays in charge */
 };
 
@@ -63,9 +64,12 @@ struct link {
 
 	struct lock rx_lock; /* guards these: */
 	struct ring_rx rx;
+	uint32_t eaten;	      /* lines since the last look for one who waits for room */
 	struct stream **slot; /* NULL: free; LINK_TOMB: ours is closed, the peer's not */
 	uint32_t *vacant;     /* stack of free slots */
-	uint32_t slots, nvacant;
+	uint32_t slots, nvacant, halves;
+	struct stream *starting; /* READY has come: the thread gives it to its QP before
+				  * anything else is received */
 	struct list requests; /* struct link_request, for the loop thread */
 	unsigned nrequests;
 	struct list owing;    /* streams to look at again: shm_part.owing */
@@ -104,7 +108,7 @@ void link_put(struct link *l);
  * streams break. Loop thread. */
 void link_break(struct link *l, const char *why);
 
-/* A slot for s. -ENOMEM, -EMFILE (too many), -EPIPE (dead). */
+/* A slot for s, which may be `half`. -ENOMEM, -EMFILE (too many), -EPIPE (dead). */
 int link_slot_take(struct link *l, struct stream *s);
 /* The slot's stream is gone; tomb: the peer has not closed yet. */
 void link_slot_drop(struct link *l, uint32_t slot, bool tomb);
@@ -129,6 +133,11 @@ bool shm_after(struct stream *s, bool by_thread);
 void shm_closed(struct stream *s, int err);  /* the peer closed */
 void shm_opened(struct stream *s, uint32_t peer);
 void shm_refused(struct stream *s);
+/* READY has come. Loop thread, no lock. */
+void shm_ready(struct stream *s);
+/* A stream that was never started goes, and its slot. Loop thread, no lock. */
+void shm_end(struct stream *s);
+void shm_end_run(struct loop_work *w);
 void shm_broken(struct stream *s, const char *why); /* the link is dead */
 void shm_unblocked(struct stream *s);	     /* there is room again */
 /* open.c: a QP of the peer looks for one of ours. Loop thread, no lock. */

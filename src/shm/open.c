@@ -4,6 +4,12 @@
  * once a QP of that number waits for this peer, or REFUSED when none came in time:
  * then the connector asks again, as it does over TCP.
  *
+ * Either QP may have been reset meanwhile, and even wait again under the same numbers,
+ * for a peer that is to be reset too. So each side gives the stream only to the QP that
+ * waited when it was made (park's serial), and the accepting side only when READY says
+ * that the connector's QP has it; else CLOSE comes. What is sent behind READY is received
+ * by the QP, not before it: nothing of an unreliable one is lost.
+ *
  * park.lock guards all objects here. */
 #include "shm/shm.h"
 
@@ -31,6 +37,7 @@ struct shm_out {
 	int refs; /* owner; the question pending at meet.c; the stream; the timer */
 	bool cancelled;
 	struct stream_key key;
+	uint64_t serial;
 	union ibv_gid local_gid;
 	struct meet meet;
 	struct loop_timer timer;
@@ -77,7 +84,7 @@ uint64_t shm_near_token(const union ibv_gid *remote_gid, uint32_t qpn)
 }
 
 static struct stream *stream_on(struct link *l, const union ibv_gid *local,
-				const struct stream_key *k)
+				const struct stream_key *k, uint64_t serial, bool asks)
 {
 	struct stream_param p = {
 		.local_gid = *local,
@@ -85,14 +92,20 @@ static struct stream *stream_on(struct link *l, const union ibv_gid *local,
 		.local_qpn = k->local_qpn,
 		.remote_qpn = k->remote_qpn,
 		.extended = true,
+		.unreliable = k->unreliable,
 	};
 	struct stream *s = stream_new(&shm_medium, &p);
 
-	if (s && link_slot_take(l, s)) {
-		stream_put(s);
+	if (!s)
 		return NULL;
-	}
-	return s;
+	s->shm.serial = serial;
+	s->shm.asks = asks;
+	s->shm.half = !asks;
+	s->shm.end_work.run = shm_end_run;
+	if (!link_slot_take(l, s))
+		return s;
+	stream_put(s);
+	return NULL;
 }
 
 /* ---- outgoing ---------------------------------------------------------------------- */
@@ -130,9 +143,10 @@ static void out_again(struct loop_timer *t)
 
 static int out_open(struct shm_out *o, struct link *l)
 {
-	struct stream *s = stream_on(l, &o->local_gid, &o->key);
+	struct stream *s = stream_on(l, &o->local_gid, &o->key, o->serial, true);
 	struct rec_link m = {
 		.type = LINK_OPEN,
+		.unreliable = o->key.unreliable,
 		.src_qpn = o->key.local_qpn,
 		.dst_qpn = o->key.remote_qpn,
 		.src_gid = o->local_gid,
@@ -164,24 +178,17 @@ static void out_met(struct meet *m, struct link *l, int err)
 		link_put(l);
 }
 
-/* Never opened: nobody knows it. */
-static void discard(struct stream *s)
-{
-	struct link *l = s->shm.l;
-
-	link_slot_drop(l, s->shm.slot, false);
-	stream_put(s);
-	link_put(l);
-}
-
 /* Loop thread, no locks. */
 static void open_run(struct loop_work *w)
 {
 	struct stream *s = container_of(w, struct stream, shm.open_work);
 	struct shm_out *o = s->shm.out;
-	int err = s->shm.open_err;
 	bool done = false;
+	int err;
 
+	stream_lock(s);
+	err = s->shm.open_err ? s->shm.open_err : s->shm.closed_in ? -EAGAIN : 0;
+	stream_unlock(s);
 	park_lock();
 	s->shm.out = NULL;
 	if (!o->cancelled && err)
@@ -193,16 +200,17 @@ static void open_run(struct loop_work *w)
 	}
 	out_put(o, done ? 2 : 1); /* the owner's too */
 	park_unlock();
-	if (err)
-		discard(s);
-	else
+	if (done)
 		stream_start(s);
+	else
+		shm_end(s);
 }
 
 void shm_open_over(struct stream *s, int err)
 {
-	if (!s->shm.out)
+	if (!s->shm.out || s->shm.answered)
 		return;
+	s->shm.answered = true;
 	s->shm.open_err = err;
 	s->shm.open_work.run = open_run;
 	loop_post(&s->shm.open_work);
@@ -210,9 +218,9 @@ void shm_open_over(struct stream *s, int err)
 
 void shm_opened(struct stream *s, uint32_t peer)
 {
-	lock_get(&s->lock);
-	if (!s->shm.opened) {
-		s->shm.opened = true;
+	stream_lock(s);
+	if (s->shm.asks && !s->shm.answered) {
+		s->shm.known = true;
 		s->shm.peer = peer;
 		shm_open_over(s, 0);
 	}
@@ -221,13 +229,13 @@ void shm_opened(struct stream *s, uint32_t peer)
 
 void shm_refused(struct stream *s)
 {
-	lock_get(&s->lock);
-	if (!s->shm.opened)
-		shm_open_over(s, -EAGAIN);
+	stream_lock(s);
+	shm_open_over(s, -EAGAIN);
 	stream_unlock(s);
 }
 
-struct shm_out *shm_connect(struct dev_qp *qp, const struct stream_key *key, bool pause)
+struct shm_out *shm_connect(struct dev_qp *qp, const struct stream_key *key,
+			    uint64_t serial, bool pause)
 {
 	struct shm_out *o = calloc(1, sizeof(*o));
 
@@ -235,6 +243,7 @@ struct shm_out *shm_connect(struct dev_qp *qp, const struct stream_key *key, boo
 		return NULL;
 	o->refs = 1;
 	o->key = *key;
+	o->serial = serial;
 	o->local_gid = qp->local_gid;
 	o->pause_ms = RETRY_MIN_MS;
 	o->timer.fire = out_again;
@@ -297,25 +306,35 @@ static void key_of(const struct rec_link *m, struct stream_key *k)
 {
 	*k = (struct stream_key){ .local_qpn = m->dst_qpn,
 				  .remote_qpn = m->src_qpn,
-				  .remote_gid = m->src_gid };
+				  .remote_gid = m->src_gid,
+				  .unreliable = m->unreliable };
 }
 
-static void accept_open(struct link *l, const struct rec_link *m)
+static void accept_open(struct link *l, const struct rec_link *m, uint64_t serial)
 {
 	struct rec_link r = { .type = LINK_OPENED, .slot = m->from };
 	struct stream_key key;
 	struct stream *s;
 
 	key_of(m, &key);
-	s = stream_on(l, &m->dst_gid, &key);
+	s = stream_on(l, &m->dst_gid, &key, serial, false);
 	if (!s) {
 		refuse(l, m);
 		return;
 	}
+	stream_lock(s);
 	s->shm.peer = m->from;
-	s->shm.opened = true;
+	s->shm.known = true;
+	stream_unlock(s);
 	r.from = s->shm.slot;
-	link_send(l, &r);
+	link_send(l, &r); /* the last that is known of s: the peer may close it at once */
+}
+
+void shm_ready(struct stream *s)
+{
+	stream_lock(s);
+	s->shm.opened = true;
+	stream_unlock(s);
 	stream_start(s);
 }
 
@@ -327,6 +346,7 @@ struct shm_in *shm_find(const struct stream_key *k)
 	list_for_each(in, &parked, node) {
 		key_of(&in->m, &key);
 		if (key.local_qpn != k->local_qpn || key.remote_qpn != k->remote_qpn ||
+		    key.unreliable != k->unreliable ||
 		    memcmp(&key.remote_gid, &k->remote_gid, sizeof(k->remote_gid)))
 			continue;
 		in->refs++;
@@ -337,23 +357,41 @@ struct shm_in *shm_find(const struct stream_key *k)
 
 void shm_accept(struct shm_in *in)
 {
-	bool mine;
+	struct stream_key key;
+	uint64_t serial;
 
+	key_of(&in->m, &key);
 	park_lock();
-	mine = !in->gone;
-	in_end(in);
+	serial = in->gone ? 0 : park_serial_locked(&key);
+	if (serial)
+		in_end(in);
 	park_unlock();
-	if (mine)
-		accept_open(in->l, &in->m);
+	if (serial)
+		accept_open(in->l, &in->m, serial);
 	park_lock();
 	in_put(in, 1);
 	park_unlock();
 }
 
+/* The connector's QP has been reset and asks again. */
+static void forget_older(struct link *l, const struct rec_link *m)
+{
+	struct shm_in *in, *tmp;
+
+	list_for_each_safe(in, tmp, &parked, node) {
+		if (in->l != l || in->m.src_qpn != m->src_qpn || in->m.dst_qpn != m->dst_qpn)
+			continue;
+		refuse(l, &in->m);
+		in_end(in);
+	}
+}
+
 static bool park_it(struct link *l, const struct rec_link *m)
 {
-	struct shm_in *in = nparked < PARKED_MAX ? calloc(1, sizeof(*in)) : NULL;
+	struct shm_in *in;
 
+	forget_older(l, m);
+	in = nparked < PARKED_MAX ? calloc(1, sizeof(*in)) : NULL;
 	if (!in)
 		return false;
 	in->refs = 1;
@@ -371,16 +409,17 @@ static bool park_it(struct link *l, const struct rec_link *m)
 void shm_open_request(struct link *l, const struct rec_link *m)
 {
 	struct stream_key key;
-	bool waits, kept = true;
+	uint64_t serial;
+	bool kept = true;
 
 	key_of(m, &key);
 	park_lock();
-	waits = park_waits_locked(&key);
-	if (!waits)
+	serial = park_serial_locked(&key);
+	if (!serial)
 		kept = park_it(l, m);
 	park_unlock();
-	if (waits)
-		accept_open(l, m);
+	if (serial)
+		accept_open(l, m, serial);
 	else if (!kept)
 		refuse(l, m);
 }

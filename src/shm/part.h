@@ -18,14 +18,28 @@ struct shm_part {
 	struct link *l;	    /* NULL: the stream is not of this medium */
 	struct link_member *member;
 	uint32_t slot;	    /* ours */
-	uint32_t peer;	    /* the peer's; valid once opened */
-	bool opened;
+	uint32_t peer;	    /* the peer's; valid once known */
+	uint64_t serial;    /* of the wait that it is for: park_serial_locked() */
+	bool asks;	    /* ours is the side that sends OPEN and READY */
+	bool answered;	    /* it has been answered */
+	bool half;	    /* OPENED was sent, READY has not come (rx_lock) */
+	bool known;	    /* there is a slot of the peer's to close */
+	bool started;	    /* both sides want it */
+	bool opened;	    /* what we send is for the peer's QP */
 	bool closed_in;	    /* the peer has closed */
 	bool closed_out;    /* we have */
+	bool over;	    /* the peer will have closed when what waits is taken, with: */
+	int over_err;
+	bool starved;	    /* something was not sent for want of room */
 	bool asked;	    /* an ack was asked for before this pass */
 	bool moved;	    /* something came in this pass */
 	struct list owing;  /* link.owing (rx_lock) */
 	struct list blocked; /* link.blocked (tx_lock) */
+	/* Unreliable, while rx.wait: the record of the frame that waits to begin, or
+	 * NULL, and those behind it. */
+	struct shm_kept *held;
+	struct list kept;
+	size_t kept_bytes;
 	struct shm_out *out;   /* open.c: who waits for it to be opened */
 	int open_err;	       /* open.c: what came back */
 	struct loop_work open_work, end_work;

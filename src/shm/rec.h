@@ -36,12 +36,14 @@ enum link_type {
 	LINK_OPENED = 2,  /* ... found: slot, from */
 	LINK_REFUSED = 3, /* ... not ready, try again: slot */
 	LINK_CLOSE = 4,	  /* nothing more comes for this slot; err */
+	LINK_READY = 5,	  /* the QP still wants what was OPENED: its stream begins */
 };
 
 struct rec_link {
 	uint32_t word;
 	uint8_t type;	/* enum link_type */
-	uint8_t pad[3];
+	uint8_t unreliable; /* LINK_OPEN: of a UC QP */
+	uint8_t pad[2];
 	uint32_t slot;	/* of the receiver */
 	uint32_t from;	/* of the sender */
 	int32_t err;	/* LINK_CLOSE: 0, or -errno */

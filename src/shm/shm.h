@@ -27,7 +27,8 @@ uint64_t shm_near_token(const union ibv_gid *remote_gid, uint32_t qpn);
 /* Outgoing, under park.lock: looks for the process of key's remote QP and asks it for
  * a stream, again and again, until it succeeds, is cancelled, or shm_failed. NULL: no
  * memory. pause: others have just been tried in vain. */
-struct shm_out *shm_connect(struct dev_qp *qp, const struct stream_key *key, bool pause);
+struct shm_out *shm_connect(struct dev_qp *qp, const struct stream_key *key,
+			    uint64_t serial, bool pause);
 void shm_cancel(struct shm_out *out);
 void shm_retry_locked(struct shm_out *out); /* after a pause */
 

@@ -11,15 +11,25 @@
 #include "shm/shm.h"
 
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 
-enum { SHM_PAYLOAD = 16 * 1024 }; /* of one record: both ends copy at the same time */
+enum {
+	SHM_PAYLOAD = 16 * 1024, /* of one record: both ends copy at the same time */
+	SHM_KEPT_MAX = 1024 * 1024, /* behind a message that waits for a receive */
+	MAX_ERRNO = 4096,
+};
 
 /* ---- sending ------------------------------------------------------------------- */
 
+/* What a stream sends may not overtake a message of the link that announces it. */
 static bool no_room(struct stream *s)
 {
-	return !ring_reserve(&s->shm.l->tx, RING_RECORD_MAX);
+	struct link *l = s->shm.l;
+	bool no = !list_empty(&l->later) || !ring_reserve(&l->tx, RING_RECORD_MAX);
+
+	s->shm.starved |= no;
+	return no;
 }
 
 static int emit(struct batch *b, struct stream *s, const struct rdmap_hdr *h,
@@ -61,6 +71,7 @@ static void ack_alone(struct stream *s, struct batch *b)
 	uint8_t *at = ring_reserve(&s->shm.l->tx, rec_head(&h));
 
 	if (!at) {
+		s->shm.starved = true;
 		b->after.ack = true; /* still owed */
 		return;
 	}
@@ -88,6 +99,7 @@ NO_TSA static bool send_once(struct stream *s, size_t *moved)
 	if (qp)
 		lock_get(&qp->lock);
 	failed = req_local_locked(s);
+	s->shm.starved = false;
 	lock_get(&l->tx_lock);
 	b.after.ctl = UINT32_MAX; /* nothing was built */
 	batch_build(s, &b);
@@ -95,6 +107,8 @@ NO_TSA static bool send_once(struct stream *s, size_t *moved)
 		ack_alone(s, &b);
 	if (b.after.ctl != UINT32_MAX)
 		cursor_store(s, &b.after);
+	if (qp && stream_unacked(s))
+		req_taken_locked(s);
 	s->tx.blocked = no_room(s);
 	if (s->tx.blocked && !list_linked(&s->shm.blocked)) {
 		list_add_tail(&l->blocked, &s->shm.blocked);
@@ -115,17 +129,30 @@ NO_TSA static bool send_once(struct stream *s, size_t *moved)
 		tx_build_failed(s, b.fail);
 	if (failed)
 		req_hold_over(s);
-	return (b.nframes || b.fail) && !s->tx.blocked;
+	/* Room may have come since it was looked for in vain. */
+	return (b.nframes || b.fail || s->shm.starved) && !s->tx.blocked;
+}
+
+/* Ours is the QP that asked, and has the stream: the peer's may have it, too. */
+static bool say_ready(struct stream *s)
+{
+	struct rec_link m = { .type = LINK_READY, .slot = s->shm.peer };
+
+	if (!s->shm.asks || !s->shm.started || !s->qp || link_send(s->shm.l, &m))
+		return false;
+	s->shm.opened = true;
+	return true;
 }
 
 static void shm_send(struct stream *s)
 {
 	size_t moved = 0;
 
-	if (!s->shm.opened || s->shm.closed_out)
+	if (s->shm.closed_out || (!s->shm.opened && !say_ready(s)))
 		return;
 	while (send_once(s, &moved) && s->state != STREAM_BROKEN && s->state != STREAM_CLOSED)
 		;
+	s->tx.moved += moved;
 	if (s->qp && conf_get()->strict_timeout && (s->tx.requests || s->tx.off))
 		req_sent(s);
 	s->tx.requests = false;
@@ -143,6 +170,55 @@ void shm_unblocked(struct stream *s)
 
 /* ---- receiving ------------------------------------------------------------------- */
 
+/* A record of an unreliable stream that is kept while a message before it, or its own,
+ * waits for a receive: others use the ring meanwhile. */
+struct shm_kept {
+	struct list node;
+	uint32_t bytes;
+	int head; /* of the one that waits itself: bytes before its payload */
+	uint8_t data[];
+};
+
+static struct shm_kept *keep(struct stream *s, const void *rec, uint32_t bytes, int head)
+{
+	struct shm_kept *k = malloc(sizeof(*k) + bytes);
+
+	lock_assert_held(&s->lock);
+	if (!k)
+		return NULL;
+	k->bytes = bytes;
+	k->head = head;
+	memcpy(k->data, rec, bytes);
+	s->shm.kept_bytes += bytes;
+	return k;
+}
+
+static void kept_free(struct stream *s, struct shm_kept *k)
+{
+	s->shm.kept_bytes -= k->bytes;
+	free(k);
+}
+
+static void kept_drop(struct stream *s)
+{
+	struct list *n;
+
+	free(s->shm.held);
+	s->shm.held = NULL;
+	while ((n = list_pop(&s->shm.kept)))
+		free(list_entry(n, struct shm_kept, node));
+	s->shm.kept_bytes = 0;
+}
+
+/* The header is in rx.h and its frame has begun. */
+static int take_payload(struct stream *s, const void *rec, int head)
+{
+	lock_assert_held(&s->lock);
+	if (s->rx.h.payload)
+		rx_copy(s, (const uint8_t *)rec + head, s->rx.h.payload);
+	return rx_frame_end(s);
+}
+
 static int take(struct stream *s, const void *rec, uint32_t bytes)
 {
 	struct rec_stream r;
@@ -156,9 +232,81 @@ static int take(struct stream *s, const void *rec, uint32_t bytes)
 	ret = rx_frame_begin(s);
 	if (ret)
 		return ret;
-	if (s->rx.h.payload)
-		rx_copy(s, (const uint8_t *)rec + head, s->rx.h.payload);
-	return rx_frame_end(s);
+	if (!s->rx.wait)
+		return take_payload(s, rec, head);
+	s->shm.held = keep(s, rec, bytes, head);
+	return s->shm.held ? 0 : -ENOMEM;
+}
+
+/* The message that waits, once more, and what was kept behind it. */
+static int go_on(struct stream *s)
+{
+	struct shm_kept *k;
+	struct list *n;
+	int ret;
+
+	lock_assert_held(&s->lock);
+	ret = s->rx.wait ? rx_resume(s) : 0;
+	k = s->shm.held;
+	if (!ret && !s->rx.wait && k) {
+		s->shm.held = NULL;
+		ret = take_payload(s, k->data, k->head);
+		kept_free(s, k);
+	}
+	while (!ret && !s->rx.wait && (n = list_pop(&s->shm.kept))) {
+		k = list_entry(n, struct shm_kept, node);
+		ret = take(s, k->data, k->bytes);
+		kept_free(s, k);
+	}
+	return ret;
+}
+
+/* The peer's end, unless something waits that came before it. */
+static void peer_over(struct stream *s, int err)
+{
+	lock_assert_held(&s->lock);
+	if (s->rx.wait && s->state == STREAM_OPEN) {
+		s->shm.over = true;
+		s->shm.over_err = err;
+		return;
+	}
+	s->shm.over = false;
+	s->shm.closed_in = true;
+	stream_peer_closed(s, err);
+}
+
+static bool shm_resume(struct stream *s)
+{
+	int ret;
+
+	if (!s->rx.wait)
+		return false;
+	ret = go_on(s);
+	if (ret)
+		stream_broken(s, ret, "the peer sent nonsense");
+	if (s->shm.over && !s->rx.wait)
+		peer_over(s, s->shm.over_err);
+	return true;
+}
+
+/* Room for what is behind a message that waits: it has waited long enough when there
+ * is none. */
+static int behind(struct stream *s, const void *rec, uint32_t bytes)
+{
+	struct shm_kept *k;
+	int ret = 0;
+
+	lock_assert_held(&s->lock);
+	while (!ret && s->rx.wait && s->shm.kept_bytes + bytes > SHM_KEPT_MAX) {
+		s->rx.impatient = true;
+		ret = go_on(s);
+	}
+	if (ret || !s->rx.wait)
+		return ret ? ret : take(s, rec, bytes);
+	k = keep(s, rec, bytes, 0);
+	if (k)
+		list_add_tail(&s->shm.kept, &k->node);
+	return k ? 0 : -ENOMEM;
 }
 
 int shm_receive(struct stream *s, const void *rec, uint32_t bytes, bool by_thread)
@@ -169,13 +317,15 @@ int shm_receive(struct stream *s, const void *rec, uint32_t bytes, bool by_threa
 		lock_get(&s->lock);
 	else if (!lock_try(&s->lock))
 		return -EAGAIN;
-	if ((s->state == STREAM_OPEN || s->state == STREAM_CLOSING) && !s->shut)
-		ret = take(s, rec, bytes);
-	if (ret)
+	if (!s->shm.started)
+		ret = -EPROTO; /* READY comes first */
+	else if ((s->state == STREAM_OPEN || s->state == STREAM_CLOSING) && !s->shut)
+		ret = s->rx.wait ? behind(s, rec, bytes) : take(s, rec, bytes);
+	if (ret && s->shm.started)
 		stream_broken(s, ret, "the peer sent nonsense");
 	s->shm.moved = true;
 	stream_unlock(s);
-	return 0;
+	return s->shm.started ? 0 : ret;
 }
 
 bool shm_after(struct stream *s, bool by_thread)
@@ -194,11 +344,23 @@ bool shm_after(struct stream *s, bool by_thread)
 	return again;
 }
 
+static void end_later(struct stream *s)
+{
+	lock_assert_held(&s->lock);
+	s->shm.closed_in = true;
+	if (s->shm.asks)
+		shm_open_over(s, -EAGAIN);
+	else
+		loop_post(&s->shm.end_work);
+}
+
 void shm_closed(struct stream *s, int err)
 {
 	lock_get(&s->lock);
-	s->shm.closed_in = true;
-	stream_peer_closed(s, err < 0 ? err : 0);
+	if (s->shm.started)
+		peer_over(s, err < 0 && err > -MAX_ERRNO ? err : 0);
+	else
+		end_later(s);
 	stream_unlock(s);
 }
 
@@ -206,11 +368,11 @@ void shm_broken(struct stream *s, const char *why)
 {
 	lock_get(&s->lock);
 	log_debug("stream in slot %u: %s", s->shm.slot, why);
-	s->shm.closed_in = s->shm.closed_out = true;
-	if (s->shm.opened)
-		stream_peer_closed(s, 0);
+	s->shm.closed_out = true;
+	if (s->shm.started)
+		peer_over(s, 0);
 	else
-		shm_open_over(s, -EPIPE);
+		end_later(s);
 	stream_unlock(s);
 }
 
@@ -219,6 +381,9 @@ void shm_broken(struct stream *s, const char *why)
 static int start(struct stream *s)
 {
 	s->fpdu_max = SHM_PAYLOAD;
+	lock_get(&s->lock);
+	s->shm.started = true;
+	lock_put(&s->lock);
 	return 0;
 }
 
@@ -246,7 +411,7 @@ static void say_closed(struct stream *s, int err)
 {
 	struct rec_link m = { .type = LINK_CLOSE, .slot = s->shm.peer, .err = err };
 
-	if (s->shm.opened && !s->shm.closed_out)
+	if (s->shm.known && !s->shm.closed_out)
 		link_send(s->shm.l, &m);
 	s->shm.closed_out = true;
 }
@@ -266,24 +431,28 @@ static void reset(struct stream *s)
 	say_closed(s, -ECONNRESET);
 }
 
-static void end_run(struct loop_work *w)
+void shm_end(struct stream *s)
 {
-	struct stream *s = container_of(w, struct stream, shm.end_work);
 	struct link *l = s->shm.l;
 	bool tomb;
 
 	lock_get(&s->lock);
 	say_closed(s, 0);
-	tomb = !s->shm.closed_in && s->shm.opened;
+	tomb = s->shm.known && !s->shm.closed_in && !s->shm.over;
+	kept_drop(s);
 	stream_unlock(s);
 	link_slot_drop(l, s->shm.slot, tomb);
 	stream_put(s);
 	link_put(l);
 }
 
+void shm_end_run(struct loop_work *w)
+{
+	shm_end(container_of(w, struct stream, shm.end_work));
+}
+
 static void finish(struct stream *s)
 {
-	s->shm.end_work.run = end_run;
 	loop_post(&s->shm.end_work);
 }
 
@@ -299,6 +468,7 @@ static bool silent(struct stream *s, uint64_t budget)
 const struct medium shm_medium = {
 	.start = start,
 	.send = shm_send,
+	.receive = shm_resume,
 	.watch = watch,
 	.join = join,
 	.leave = leave,

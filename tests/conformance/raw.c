@@ -165,6 +165,40 @@ static void again_after_a_try(void)
 	close_device();
 }
 
+/* ... and the other is there first the next time: it does not take the old try for the
+ * new one. */
+static void again_after_a_try_the_other_first(void)
+{
+	struct ibv_qp_attr reset = { .qp_state = IBV_QPS_RESET };
+	struct side x, y, *early, *late;
+
+	open_device();
+	x = side(1);
+	y = side(2);
+	early = x.qp->qp_num < y.qp->qp_num ? &x : &y;
+	late = early == &x ? &y : &x;
+	for (int i = 0; i < 50; i++) {
+		EQ(to_init(early), 0);
+		EQ(to_init(late), 0);
+		EQ(to_rtr(early, late->qp->qp_num, 77, &dev.gid), 0);
+		usleep(i * 20); /* somewhere on its way */
+		OK(ibv_modify_qp(early->qp, &reset, IBV_QP_STATE));
+		EQ(to_init(early), 0);
+		EQ(to_rtr(late, early->qp->qp_num, early->psn, &dev.gid), 0);
+		EQ(to_rts(late), 0);
+		usleep(i * 20);
+		EQ(to_rtr(early, late->qp->qp_num, late->psn, &dev.gid), 0);
+		EQ(to_rts(early), 0);
+		exchange(&x, &y, i);
+		exchange(&y, &x, i);
+		OK(ibv_modify_qp(x.qp, &reset, IBV_QP_STATE));
+		OK(ibv_modify_qp(y.qp, &reset, IBV_QP_STATE));
+	}
+	side_free(&x);
+	side_free(&y);
+	close_device();
+}
+
 /* Both ends in one QP: legal, and used by self tests. */
 static void loop_to_itself(void)
 {
@@ -272,6 +306,7 @@ static const struct conf_case cases[] = {
 	CASE(late_peer),
 	CASE(no_such_qp),
 	CASE(again_after_a_try),
+	CASE(again_after_a_try_the_other_first),
 	CASE(again_after_reset),
 	CASE(loop_to_itself),
 	CASE(wrong_transitions),

@@ -41,7 +41,7 @@ static bool mapped_v4(const struct sockaddr_storage *ss)
 /* Shared memory carries reliable connections alone, so far. */
 static uint64_t near_token(const struct user_id *u, uint32_t qpn)
 {
-	return u->qp_type == IBV_QPT_RC ? cm_dev->near_token(&u->conn.remote_gid, qpn) : 0;
+	return cm_dev->near_token(&u->conn.remote_gid, qpn);
 }
 
 /* ---- active -------------------------------------------------------------------- */
