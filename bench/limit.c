@@ -2,7 +2,6 @@
 /* limit WHAT [BYTES]: what the machine allows two processes of one host, each on a
  * core of its own, without any library: the limits that bench/host compares with.
  * Prints one number: microseconds one way (median of batches), or MB/s. */
-#define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
 #include <sched.h>
