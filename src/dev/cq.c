@@ -273,13 +273,18 @@ int cq_poll(struct dev_cq *cq, int n, struct ibv_wc *wc)
 	return take(cq, n, wc, NULL);
 }
 
-bool cq_next(struct dev_cq *cq, bool progress, struct ibv_wc *wc, uint64_t *stamp)
+uint32_t cq_waiting(struct dev_cq *cq)
 {
-	if (take(cq, 1, wc, stamp))
-		return true;
-	if (!progress)
-		return false;
-	poll_run(cq);
+	uint32_t head;
+
+	if (cq_looks_empty(cq))
+		poll_run(cq);
+	head = atomic_load_explicit(&cq->head_seen, memory_order_relaxed);
+	return atomic_load_explicit(&cq->tail, memory_order_acquire) - head;
+}
+
+bool cq_next(struct dev_cq *cq, struct ibv_wc *wc, uint64_t *stamp)
+{
 	return take(cq, 1, wc, stamp);
 }
 
@@ -315,7 +320,7 @@ void cq_forget_srq(struct dev_cq *cq, struct dev_srq *srq)
 
 /* ---- events ---------------------------------------------------------------- */
 
-int cq_req_notify(struct dev_cq *cq, bool solicited_only)
+void cq_arm(struct dev_cq *cq, bool solicited_only)
 {
 	lock_get(&cq->lock);
 	if (!solicited_only)
@@ -323,7 +328,11 @@ int cq_req_notify(struct dev_cq *cq, bool solicited_only)
 	else if (cq->armed == CQ_IDLE)
 		cq->armed = CQ_ARMED_SOLICITED;
 	lock_put(&cq->lock);
-	poll_arm(cq);
+}
+
+int cq_req_notify(struct dev_cq *cq, bool solicited_only)
+{
+	poll_arm(cq, solicited_only);
 	return 0;
 }
 

@@ -23,10 +23,11 @@ uint64_t cq_clock(void)
 
 /* ---- the iterator ------------------------------------------------------------- */
 
-static int ex_next(struct dev_cq *cq, bool progress)
+static int ex_next(struct dev_cq *cq)
 {
-	if (!cq_next(cq, progress, &cq->ex_wc, &cq->ex_stamp))
+	if (!cq->ex_left || !cq_next(cq, &cq->ex_wc, &cq->ex_stamp))
 		return ENOENT;
+	cq->ex_left--;
 	cq->ex.wr_id = cq->ex_wc.wr_id;
 	cq->ex.status = cq->ex_wc.status;
 	return 0;
@@ -49,7 +50,10 @@ static int ex_start_poll(struct ibv_cq_ex *ex, struct ibv_poll_cq_attr *attr)
 		return EINVAL;
 	if (!cq->single)
 		pthread_mutex_lock(&cq->ex_lock);
-	ret = ex_next(cq, true);
+	/* A batch is what is there now: of what comes while the application walks through
+	 * it an armed CQ tells, and who finds it already would be woken for nothing. */
+	cq->ex_left = cq_waiting(cq);
+	ret = ex_next(cq);
 	if (ret)
 		ex_unlock(cq);
 	return ret;
@@ -59,7 +63,7 @@ static int ex_start_poll(struct ibv_cq_ex *ex, struct ibv_poll_cq_attr *attr)
  * to wait for system calls. */
 static int ex_next_poll(struct ibv_cq_ex *ex)
 {
-	return fork_dead() ? ENODEV : ex_next(ex_cq(ex), false);
+	return fork_dead() ? ENODEV : ex_next(ex_cq(ex));
 }
 
 static void ex_end_poll(struct ibv_cq_ex *ex)

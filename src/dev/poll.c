@@ -12,6 +12,7 @@
 #include "base/fdset.h"
 #include "base/log.h"
 #include "base/loop.h"
+#include "dev/verbs.h"
 
 #include <errno.h>
 #include <sched.h>
@@ -319,7 +320,11 @@ static void poll_group(struct poll_group *g)
 	atomic_store_explicit(&g->polls,
 			      atomic_load_explicit(&g->polls, memory_order_relaxed) + 1,
 			      memory_order_relaxed);
-	if (!g->leased && ++g->streak >= LEASE_AFTER &&
+	/* Who has armed a CQ and polls it once more before sleeping would find what came
+	 * since, and be woken for it all the same: as on hardware, but as rarely. */
+	if (!g->leased && ++g->streak < LEASE_AFTER && any_armed(g))
+		return;
+	if (!g->leased && g->streak >= LEASE_AFTER &&
 	    (!g->forbid || loop_now() >= g->forbid_until))
 		lease_begin(g);
 	if (n <= DIRECT_MAX) {
@@ -375,13 +380,22 @@ static void give_back(struct poll_group *g)
 	}
 }
 
-void poll_arm(struct dev_cq *cq)
+/* What has come by now, and what is owed. */
+static void settle(struct poll_group *g)
 {
-	struct poll_group *g = cq->group;
+	lock_assert_held(&g->lock);
+	if (g->n <= DIRECT_MAX) {
+		run_all(g, true);
+		return;
+	}
+	run_rings(g, true);
+	run_ready(g, true);
+	run_again(g, true);
+}
 
-	lock_get(&g->lock);
-	give_back(g);
-	lock_put(&g->lock);
+/* For each group that g polls for. */
+static void each_linked(struct poll_group *g, void (*run)(struct poll_group *g))
+{
 	for (unsigned i = 0;; i++) {
 		struct poll_group *l;
 
@@ -393,10 +407,25 @@ void poll_arm(struct dev_cq *cq)
 		if (!l)
 			return;
 		lock_get(&l->lock);
-		give_back(l);
+		run(l);
 		lock_put(&l->lock);
 		group_put(l);
 	}
+}
+
+/* The CQ is armed under its group's lock, so that the thread cannot bring anything
+ * between that and the end of the call. */
+void poll_arm(struct dev_cq *cq, bool solicited_only)
+{
+	struct poll_group *g = cq->group;
+
+	each_linked(g, settle);
+	lock_get(&g->lock);
+	settle(g);
+	cq_arm(cq, solicited_only);
+	give_back(g);
+	lock_put(&g->lock);
+	each_linked(g, give_back);
 }
 
 /* ---- members ---------------------------------------------------------------- */

@@ -57,7 +57,8 @@ int poll_mod(struct poll_source *s, uint32_t events);
 
 /* ibv_poll_cq found the CQ empty. */
 void poll_run(struct dev_cq *cq);
-/* ibv_req_notify_cq has armed the CQ (armed is already set). */
-void poll_arm(struct dev_cq *cq);
+/* ibv_req_notify_cq: cq_arm(). What the peers have sent by now is in the CQ before, and
+ * does not fire; what is owed to them is paid, as the application is about to sleep. */
+void poll_arm(struct dev_cq *cq, bool solicited_only);
 
 #endif

@@ -96,9 +96,12 @@ int cq_create(struct dev_ctx *ctx, int cqe, void *context, struct dev_channel *c
 int cq_destroy(struct dev_cq *cq);
 int cq_resize(struct dev_cq *cq, int cqe);
 int cq_poll(struct dev_cq *cq, int n, struct ibv_wc *wc);
-/* One completion and its stamp; without progress nothing but the ring is looked
- * at. False: there is none. */
-bool cq_next(struct dev_cq *cq, bool progress, struct ibv_wc *wc, uint64_t *stamp);
+/* How many there are, after progress if there were none; another poller may take them. */
+uint32_t cq_waiting(struct dev_cq *cq);
+/* One completion and its stamp; nothing but the ring is looked at. False: there is none. */
+bool cq_next(struct dev_cq *cq, struct ibv_wc *wc, uint64_t *stamp);
+/* The CQ alone: nobody sees to its streams (poll_arm()). */
+void cq_arm(struct dev_cq *cq, bool solicited_only);
 int cq_req_notify(struct dev_cq *cq, bool solicited_only);
 void cq_ack_events(struct dev_cq *cq, unsigned n);
 /* moderate.c */
