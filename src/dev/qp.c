@@ -199,8 +199,8 @@ static int make(struct dev_qp *qp, struct dev_ctx *ctx, struct dev_xrcd *xrcd,
 	ret = qpn_get(&qp->qp.qp_num);
 	if (ret)
 		goto free_queues;
-	if (qp->recv_cq)
-		ret = poll_link(qp->send_cq, qp->recv_cq);
+	if (qp->send_cq)
+		ret = poll_link(qp->send_cq, qp->home);
 	if (ret)
 		goto put_qpn;
 	lock_init(&qp->lock);
@@ -239,9 +239,11 @@ int qp_create(struct dev_pd *pd, struct ibv_qp_init_attr *attr, struct dev_qp **
 	qp->qp.pd = &pd->pd;
 	qp->send_cq = to_cq(a.send_cq);
 	qp->recv_cq = a.recv_cq ? to_cq(a.recv_cq) : NULL;
-	qp->home = qp->recv_cq ? qp->recv_cq : qp->send_cq;
 	qp->srq = a.srq ? to_srq(a.srq) : NULL;
-	ret = make(qp, to_ctx(pd->pd.context), NULL, &a);
+	qp->home = qp->recv_cq;
+	ret = qp->home ? 0 : xrc_home(&qp->home);
+	if (!ret)
+		ret = make(qp, to_ctx(pd->pd.context), NULL, &a);
 	if (ret) {
 		free(qp);
 		return ret;
@@ -264,8 +266,9 @@ int qp_create_xrc_recv(struct ibv_qp_init_attr_ex *attr, struct dev_qp **out)
 	qp = calloc(1, sizeof(*qp));
 	if (!qp)
 		return -ENOMEM;
-	qp->home = xrc_home(xrcd);
-	ret = make(qp, to_ctx(xrcd->xrcd.context), xrcd, &a);
+	ret = xrc_home(&qp->home);
+	if (!ret)
+		ret = make(qp, to_ctx(xrcd->xrcd.context), xrcd, &a);
 	if (ret) {
 		free(qp);
 		return ret;
@@ -307,8 +310,8 @@ static void end(struct dev_qp *qp, bool handle_gone)
 	struct ibv_qp_attr reset = { .qp_state = IBV_QPS_RESET };
 
 	qp_modify(qp, &reset, IBV_QP_STATE);
-	if (qp->recv_cq)
-		poll_unlink(qp->send_cq, qp->recv_cq);
+	if (qp->send_cq)
+		poll_unlink(qp->send_cq, qp->home);
 	if (qp->xrc)
 		xrc_target_del(qp);
 	if (!handle_gone)

@@ -101,8 +101,11 @@ static int ex_check(struct dev_ctx *ctx, const struct ibv_srq_init_attr_ex *a)
 
 static int xrc_join(struct dev_srq *srq, struct dev_xrcd *xrcd, struct dev_cq *cq)
 {
-	int ret = poll_link(cq, xrc_home(xrcd));
+	struct dev_cq *home;
+	int ret = xrc_home(&home);
 
+	if (!ret)
+		ret = poll_link(cq, home);
 	if (ret)
 		return ret;
 	srq->xrcd = xrcd;
@@ -116,8 +119,11 @@ static int xrc_join(struct dev_srq *srq, struct dev_xrcd *xrcd, struct dev_cq *c
 /* Nobody receives into it any more, and its completions are gone, as mlx5 has it. */
 static void xrc_leave(struct dev_srq *srq)
 {
+	struct dev_cq *home;
+
 	xrc_srq_del(srq);
-	poll_unlink(srq->cq, xrc_home(srq->xrcd));
+	xrc_home(&home);
+	poll_unlink(srq->cq, home);
 	cq_forget_srq(srq->cq, srq);
 	atomic_fetch_sub(&srq->cq->refs, 1);
 }

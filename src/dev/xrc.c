@@ -32,7 +32,6 @@ struct xrc_domain {
 	dev_t dev;
 	ino_t ino;
 	struct list targets;
-	struct dev_cq home; /* of which only the poll group is used */
 };
 
 static struct {
@@ -41,6 +40,7 @@ static struct {
 	struct list domains;
 	struct list srqs[BUCKETS]; /* dev_srq.number_link */
 	uint32_t next;		   /* number to try next */
+	struct dev_cq home;	   /* of which only the poll group is used */
 	bool ready;
 } xrc = { .lock = LOCK_INIT,
 	  .changed = PTHREAD_COND_INITIALIZER,
@@ -81,20 +81,17 @@ static struct xrc_domain *domain_of_inode(const struct stat *st)
 static int domain_new(int fd, const struct stat *st, struct xrc_domain **out)
 {
 	struct xrc_domain *d = calloc(1, sizeof(*d));
-	int ret;
+	int ret = 0;
 
 	if (!d)
 		return -ENOMEM;
 	d->fd = -1;
 	list_init(&d->targets);
-	ret = poll_cq_init(&d->home);
-	if (!ret && fd >= 0) {
+	if (fd >= 0) {
 		d->dev = st->st_dev;
 		d->ino = st->st_ino;
 		d->fd = fdset_take(fcntl(fd, F_DUPFD_CLOEXEC, 0));
 		ret = d->fd < 0 ? -errno : 0;
-		if (ret)
-			poll_cq_fini(&d->home);
 	}
 	if (ret) {
 		free(d);
@@ -145,7 +142,6 @@ static void domain_put(struct xrc_domain *d)
 	xrc_unlock();
 	if (!last)
 		return;
-	poll_cq_fini(&d->home);
 	if (d->fd >= 0)
 		fdset_close(d->fd);
 	free(d);
@@ -192,9 +188,16 @@ int xrcd_close(struct dev_xrcd *x)
 	return 0;
 }
 
-struct dev_cq *xrc_home(const struct dev_xrcd *xrcd)
+int xrc_home(struct dev_cq **out)
 {
-	return &xrcd->domain->home;
+	int ret = 0;
+
+	xrc_lock();
+	if (!xrc.home.group)
+		ret = poll_cq_init(&xrc.home);
+	xrc_unlock();
+	*out = &xrc.home;
+	return ret;
 }
 
 /* ---- SRQ numbers ---------------------------------------------------------------- */

@@ -46,9 +46,11 @@ int xrcd_open(struct dev_ctx *ctx, const struct ibv_xrcd_init_attr *attr,
 	      struct dev_xrcd **out);
 int xrcd_close(struct dev_xrcd *xrcd);
 
-/* The CQ in whose poll group the streams of the domain's targets are: never
- * filled, linked to by the CQs of the domain's SRQs. */
-struct dev_cq *xrc_home(const struct dev_xrcd *xrcd);
+/* The CQ in whose poll group the streams of all XRC QPs of the process are: never
+ * filled, linked to by the CQs of XRC SRQs and of send QPs. One for all, as an answer
+ * travels on another stream than the request and its acknowledgement: who polls for
+ * the one must not leave the other to the thread. It lives as long as the process. */
+int xrc_home(struct dev_cq **out);
 
 /* ---- SRQs: srq.c calls these for those with a domain ---------------------- */
 

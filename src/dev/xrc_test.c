@@ -3,6 +3,7 @@
 #include "tests/t.h"
 
 #include "dev/fake_transport.h"
+#include "dev/poll.h"
 #include "dev/xrc.h"
 
 /* A domain with two SRQs and two targets in RTR. */
@@ -275,6 +276,60 @@ static void overrun(void)
 
 /* ---- races ------------------------------------------------------------------- */
 
+struct looked {
+	struct poll_source src;
+	int times;
+};
+
+static bool looked_progress(struct poll_source *s, bool by_thread)
+{
+	(void)by_thread;
+	container_of(s, struct looked, src)->times++;
+	return false;
+}
+
+static void looked_lease(struct poll_source *s, bool leased)
+{
+	(void)s;
+	(void)leased;
+}
+
+/* The answer to a message comes to a receive QP, the acknowledgement of it to a send QP: the
+ * poller who waits for one of them progresses both. */
+static void one_poller_for_both_directions(void)
+{
+	struct looked at[2];
+	struct ibv_qp *send;
+	struct ibv_cq *cq;
+	struct xrig r;
+
+	REQUIRE(up(&r, 8));
+	cq = ibv_create_cq(r.ctx, 8, NULL, NULL, 0);
+	REQUIRE(cq);
+	send = ibv_create_qp(r.pd, &(struct ibv_qp_init_attr){
+					   .qp_type = IBV_QPT_XRC_SEND,
+					   .send_cq = cq,
+					   .cap = { .max_send_wr = 1 } });
+	REQUIRE(send);
+	for (int i = 0; i < 2; i++) {
+		at[i] = (struct looked){ .src = { .fd = -1,
+						  .progress = looked_progress,
+						  .lease = looked_lease } };
+		CHECK_EQ(poll_add(to_qp(i ? r.qp[0] : send)->home, &at[i].src), 0);
+	}
+	CHECK_EQ(polled(r.cq[0], IBV_WC_SUCCESS), -1);
+	CHECK_EQ(at[0].times, 1);
+	CHECK_EQ(at[1].times, 1);
+	CHECK_EQ(polled(cq, IBV_WC_SUCCESS), -1);
+	CHECK_EQ(at[0].times, 2);
+	CHECK_EQ(at[1].times, 2);
+	for (int i = 0; i < 2; i++)
+		poll_del(&at[i].src);
+	CHECK_EQ(ibv_destroy_qp(send), 0);
+	CHECK_EQ(ibv_destroy_cq(cq), 0);
+	down(&r);
+}
+
 static atomic_bool stop;
 
 static void *poster(void *arg)
@@ -369,6 +424,7 @@ int main(int argc, char **argv)
 	T_RUN(error_in_a_message);
 	T_RUN(srq_goes);
 	T_RUN(overrun);
+	T_RUN(one_poller_for_both_directions);
 	T_RUN(destroy_against_posts);
 	T_RUN(srqs_against_targets);
 	return t_done();
