@@ -55,6 +55,13 @@ test-normal: all
 	rm -rf $(addprefix $(BUILD)/tap/,$(SUITES))
 	$(call run-suites,$(BUILD),$(SUITES))
 
+# Debian's programs with all their options, sizes and 10 s runs (doc/testing.md).
+test-programs: all
+	scripts/deps build test
+	rm -rf $(BUILD)/tap
+	$(call run-suites,$(BUILD),programs-full)
+	scripts/test-summary $(BUILD)
+
 # Everything that needs a virtual machine, also what `make test` leaves out (doc/testing.md).
 test-vm: all deps-vm
 	rm -rf $(BUILD)/tap
@@ -106,4 +113,4 @@ clean:
 # The suites share ports and processors.
 .NOTPARALLEL:
 .PHONY: all bench bench-vm check clean demo deps deps-vm fuzz install stress test test-asan test-asan-run \
-	test-normal test-tsan test-tsan-run test-vm
+	test-normal test-programs test-tsan test-tsan-run test-vm

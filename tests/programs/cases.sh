@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-2-Clause
 # Sourced after lib.sh: the cases of each of Debian's programs, for any pair of addresses.
-# Variables: where (prefix of the case names), server_addr, client_addr, port; gids by use_gids.
+# Variables: where (prefix of the case names), server_addr, client_addr, tcp_addr, port; gids by
+# use_gids.
 #
 # shellcheck shell=bash disable=SC2154
 
@@ -71,7 +72,7 @@ cases_ucmatose() {
 
 # rdma_server, rdma_xserver, cmtime.
 cases_cm() {
-	local s="-s $server_addr"
+	local s="-s $server_addr" words
 
 	next_port
 	pair "$where rdma_client" 30 rdma:$port "rdma_server $s -p $port" \
@@ -79,11 +80,11 @@ cases_cm() {
 	next_port
 	case $server_addr in
 	*:*) ;; # rdma_xserver has no address to give: its wildcard is IPv4's
-	*)	pair "$where rdma_xclient" 30 rdma:$port "rdma_xserver -p $port" \
-			"rdma_xclient $s -p $port" "end 0"
-		next_port
-		pair "$where rdma_xclient -c x" 30 rdma:$port "rdma_xserver -p $port -c x" \
-			"rdma_xclient $s -p $port -c x" "end 0" ;;
+	*)	for words in "" "-c r" "-c x"; do
+			next_port
+			pair "$where rdma_xclient${words:+ $words}" 30 rdma:$port \
+				"rdma_xserver -p $port $words" "rdma_xclient $s -p $port $words" "end 0"
+		done ;;
 	esac
 	next_port
 	pair "$where cmtime -c 1000" 120 rdma:$port "cmtime -b $server_addr -p $port -c 1000" \
@@ -100,183 +101,13 @@ use_gids() {
 	fi
 }
 
-# pingpong TOOL OPTIONS: the exchange of names runs over TCP on a port of its own (tcp_addr).
-pingpong() {
-	next_port
-	pair "$where $1${2:+ $2}" 60 tcp:$port "$1 -d anyrdma0 -g $server_gid -p $port $2" \
-		"$1 -d anyrdma0 -g $client_gid -p $port $2 $tcp_addr" "bytes in .* seconds"
-}
-
-cases_pingpong() {
-	local words
-
-	use_gids || return
-	for words in "" "-e" "-c -n 100" "-e -c" "-s 1 -n 200" "-s 1048576 -n 20" "-m 256" \
-		"-r 1 -n 100" "-N" "-N -e" "-N -c -n 100" "-t" "-t -c -n 100" "-t -N"; do
-		pingpong ibv_rc_pingpong "$words"
-	done
-	for words in "" "-e" "-c -n 100" "-q 4 -n 200"; do
-		pingpong ibv_srq_pingpong "$words"
-	done
-	for words in "" "-e -n 200" "-c -n 100" "-e -c -n 200" "-s 1 -n 200" "-s 1048576 -n 20" \
-		"-m 256 -n 200" "-r 1 -n 100" "-l 3 -i 1 -n 100"; do
-		pingpong ibv_uc_pingpong "$words"
-	done
-}
-
-# A path MTU that every link here has; -c is the number of clients, and several need a domain that
-# processes share.
-cases_xsrq_pingpong() {
-	local words
-
-	use_gids || return
-	for words in "" "-e" "-c 1 -n 100" "-s 1 -n 200" "-s 1048576 -n 20" "-e -s 100000 -n 50" \
-		"-l 1"; do
-		next_port
-		pair "$where ibv_xsrq_pingpong${words:+ $words}" 60 tcp:$port \
-			"ibv_xsrq_pingpong -d anyrdma0 -g $server_gid -p $port -m 1024 $words" \
-			"ibv_xsrq_pingpong -d anyrdma0 -g $client_gid -p $port -m 1024 \
-				${words/-c 1 /} $tcp_addr" "success"
-	done
-}
-
-# perftest NAME TOOL OPTIONS [tcp|rdma]: the exchange of names is TCP's, with -R or -z the CM's.
-perftest() {
-	local words="$2" via=tcp
-
-	case " $2 " in
-	*" -R "* | *" -z "*) via=rdma ;;
-	esac
-	next_port
-	pair "$where $1 $words" 60 $via:$port \
-		"$1 -d anyrdma0 -x $server_gid -F -p $port $words" \
-		"$1 -d anyrdma0 -x $client_gid -F -p $port $words $tcp_addr" "#bytes"
-}
-
-# What every pair of addresses gets.
-cases_perftest() {
-	local op kind size
-
-	use_gids || return
-	for op in send write read atomic; do
-		for kind in bw lat; do
-			size="-s 4096"
-			[ $op != atomic ] || size=
-			perftest ib_${op}_$kind "-n 100 $size"
-			perftest ib_${op}_$kind "-n 100 $size -R"
-		done
-	done
-}
-
-# perftest itself refuses XRC with -R.
-cases_perftest_xrc() {
-	local op kind size
-
-	use_gids || return
-	for op in send write read atomic; do
-		for kind in bw lat; do
-			size="-s 4096"
-			[ $op != atomic ] || size=
-			perftest ib_${op}_$kind "-n 100 $size -c XRC"
-		done
-	done
-}
-
-# Messages of UC may be lost; on a machine that is busy with tests, a receiver that is off the
-# CPU for long would lose them.
-perftest_uc() {
-	local ANYRDMA_UC_LATE_MS=5000
-
-	export ANYRDMA_UC_LATE_MS
-	perftest "$1" "-c UC $2"
-}
-
-cases_perftest_uc() {
-	local op kind
-
-	use_gids || return
-	for op in send write; do
-		for kind in bw lat; do
-			perftest_uc ib_${op}_$kind "-n 100 -s 4096"
-			solo "$where ib_${op}_$kind -c UC -R" 10 \
-				"ib_${op}_$kind -d anyrdma0 -F -c UC -R" "UC is not supported" 1
-		done
-	done
-}
-
-cases_perftest_xrc_options() {
-	use_gids || return
-	perftest ib_send_bw "-n 20 -a -c XRC"
-	perftest ib_write_bw "-n 20 -a -c XRC"
-	perftest ib_send_bw "-n 100 -s 4096 -b -c XRC"
-	perftest ib_read_bw "-n 100 -s 4096 -b -c XRC"
-	perftest ib_send_bw "-n 50 -s 4096 -q 8 -c XRC"
-	perftest ib_write_bw "-n 50 -s 4096 -q 8 -c XRC"
-	perftest ib_send_bw "-n 50 -s 4096 -q 4 --use-srq -c XRC"
-	perftest ib_send_bw "-n 100 -s 4096 -e -c XRC"
-	perftest ib_send_lat "-n 100 -s 64 -e -c XRC"
-	perftest ib_send_bw "-n 100 -s 64 -I 64 -c XRC"
-	perftest ib_send_bw "-n 128 -s 1024 -l 8 -c XRC"
-	perftest ib_atomic_bw "-n 100 -A FETCH_AND_ADD -c XRC"
-	perftest ib_send_bw "-n 100 -s 4096 --use_old_post_send -c XRC"
-}
-
-cases_perftest_uc_options() {
-	use_gids || return
-	perftest_uc ib_send_bw "-n 20 -a"
-	perftest_uc ib_write_bw "-n 20 -a"
-	perftest_uc ib_send_lat "-n 20 -a"
-	perftest_uc ib_write_lat "-n 20 -a"
-	perftest_uc ib_send_bw "-n 100 -s 4096 -b"
-	perftest_uc ib_write_bw "-n 100 -s 4096 -b"
-	perftest_uc ib_send_bw "-n 50 -s 4096 -q 8"
-	perftest_uc ib_write_bw "-n 20 -s 4096 -q 64"
-	perftest_uc ib_send_bw "-n 50 -s 4096 -q 4 --use-srq"
-	perftest_uc ib_send_bw "-n 100 -s 4096 -e"
-	perftest_uc ib_send_lat "-n 100 -s 64 -e"
-	perftest_uc ib_send_bw "-n 100 -s 64 -I 64"
-	perftest_uc ib_write_lat "-n 100 -s 64 -I 64"
-	perftest_uc ib_send_bw "-n 128 -s 1024 -l 8"
-	perftest_uc ib_send_bw "-n 5000 -s 2"
-	perftest_uc ib_send_bw "-n 2000 -s 64 -r 16 -t 64"
-	perftest_uc ib_send_bw "-n 100 -s 4096 --use_old_post_send"
-	perftest_uc ib_write_bw "-n 100 -s 4096 --use_old_post_send"
-	perftest_uc ib_write_bw "-n 5 -s 8388608"
-	perftest_uc ib_send_bw "-n 50 -s 4096 --reversed"
-}
-
-# Options of perftest; once is enough.
-cases_perftest_options() {
-	use_gids || return
-	perftest ib_send_bw "-n 100 -s 4096 -z"
-	perftest ib_write_lat "-n 100 -s 64 -z"
-	perftest ib_send_bw "-n 20 -a"
-	perftest ib_write_bw "-n 20 -a -R"
-	perftest ib_read_bw "-n 20 -a"
-	perftest ib_send_bw "-n 100 -s 4096 -b"
-	perftest ib_write_bw "-n 100 -s 4096 -b"
-	perftest ib_read_bw "-n 100 -s 4096 -b"
-	perftest ib_atomic_bw "-n 100 -b"
-	perftest ib_atomic_bw "-n 100 -A FETCH_AND_ADD"
-	perftest ib_atomic_lat "-n 100 -A CMP_AND_SWAP -R"
-	perftest ib_send_bw "-n 50 -s 4096 -q 8"
-	perftest ib_write_bw "-n 20 -s 4096 -q 64 -R"
-	perftest ib_send_bw "-n 50 -s 4096 -q 4 --use-srq"
-	perftest ib_send_lat "-n 50 -s 4096 --use-srq"
-	perftest ib_send_bw "-n 100 -s 4096 -e"
-	perftest ib_send_lat "-n 100 -s 64 -e"
-	perftest ib_read_lat "-n 100 -s 64 -e -R"
-	perftest ib_send_bw "-n 100 -s 64 -I 64"
-	perftest ib_write_lat "-n 100 -s 64 -I 64"
-	perftest ib_send_bw "-n 128 -s 1024 -l 8"
-	perftest ib_send_bw "-n 100 -s 4096 --use_old_post_send"
-	perftest ib_write_bw "-n 100 -s 4096 --use_old_post_send"
-	perftest ib_read_bw "-n 10 -s 65536 -m 256"
-	perftest ib_write_bw "-n 5 -s 8388608"
-	perftest ib_read_bw "-n 100 -s 4096 -o 1"
-	perftest ib_write_bw "-n 50 -s 4096 -q 4 --mr_per_qp"
-	perftest ib_send_bw "-n 50 -s 4096 --reversed"
-	perftest ib_write_bw "-n 100 -s 4096 -Q 1"
-	perftest ib_send_bw "-D 2 -s 4096"
-	perftest ib_write_bw "-D 2 -s 4096 -R -q 2"
+cases_devinfo() {
+	solo "ibv_devices" 10 ibv_devices "anyrdma0"
+	solo "ibv_devinfo" 10 "ibv_devinfo -d anyrdma0" "PORT_ACTIVE"
+	solo "ibv_devinfo -i 1" 10 "ibv_devinfo -d anyrdma0 -i 1" "PORT_ACTIVE"
+	solo "ibv_devinfo -v" 10 "ibv_devinfo -v" "GID\[.*::ffff:[0-9.]*, RoCE v2"
+	solo "ibv_devinfo -v, XRC" 10 "ibv_devinfo -v" "XRC"
+	solo "ibv_devinfo -l" 10 "ibv_devinfo -l" "^1 HCA found"
+	solo "ibv_devinfo of another device" 10 "ibv_devinfo -d nothere0" \
+		"IB device 'nothere0' wasn't found" 255
 }

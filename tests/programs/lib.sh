@@ -3,8 +3,9 @@
 #
 # Environment: BUILD, the build folder (default ../../build); ONLY, a regular expression: cases to
 # run; T_SCALE, a factor for time limits (slow machines); ORIGINAL, set inside the virtual machine:
-# run on the original libraries and the kernel's device instead (tests/vm/programs). Output of every
-# program is kept below BUILD/logs/SCRIPT (LOGS).
+# run on the original libraries and the kernel's device instead (tests/vm/programs); FULL, set: the
+# whole matrix instead of every option once (make test-programs); JOBS: cases at a time, where the
+# script allows several. Output of every program is kept below BUILD/logs/SCRIPT (LOGS).
 #
 # shellcheck shell=bash
 set -u
@@ -22,6 +23,9 @@ server_ns=
 client_ns=
 server_pid=
 case_name=
+jobs=1
+queued=()
+started=0
 ours=("$BUILD/bin/anyrdma" run)
 [ -z "${ORIGINAL:-}" ] || ours=(env)
 mkdir -p "$logs"
@@ -49,7 +53,54 @@ skip() { # CASE REASON
 	echo "ok $count - $1 # SKIP $2"
 }
 
+# together N: from here on N cases run at once, each in a subshell. What they print keeps its order.
+together() {
+	jobs=${JOBS:-$1}
+}
+
+# run_case FUNCTION WORD...: now, or in the background when several may run.
+run_case() {
+	if [ "$jobs" = 1 ]; then
+		"$@"
+		return
+	fi
+	while [ ${#queued[@]} -ge "$jobs" ] && [ "$(jobs -pr | wc -l)" -ge "$jobs" ]; do
+		wait -n
+	done
+	started=$((started + 1))
+	(
+		trap cleanup EXIT
+		"$@"
+	) > "$logs/.out.$started" &
+	queued+=("$!:$started")
+	report
+}
+
+# Numbers and prints what the cases at the head of the queue have said; "all": of every one.
+report() {
+	local entry out line
+	while [ ${#queued[@]} -gt 0 ]; do
+		entry=${queued[0]}
+		out=$logs/.out.${entry#*:}
+		if [ "${1:-}" = all ]; then
+			wait "${entry%:*}"
+		elif alive "${entry%:*}"; then
+			return
+		fi
+		while IFS= read -r line; do
+			case $line in
+			"ok "*)	pass "${line#ok * - }" ;;
+			"not ok "*)	fail "${line#not ok * - }" ;;
+			*)	printf '%s\n' "$line" ;;
+			esac
+		done < "$out"
+		rm -f "$out"
+		queued=("${queued[@]:1}")
+	done
+}
+
 finish() {
+	report all
 	echo "1..$count"
 	[ $failed = 0 ]
 	exit
@@ -141,7 +192,11 @@ end() { # PID
 }
 
 cleanup() {
+	local entry
 	[ -z "$server_pid" ] || end "$server_pid"
+	for entry in "${queued[@]}"; do
+		[ "$BASHPID" != $$ ] || kill -TERM "${entry%:*}" 2>/dev/null
+	done
 }
 trap cleanup EXIT
 trap 'exit 143' TERM INT HUP
@@ -154,18 +209,18 @@ start_server() {
 	server_pid=$!
 	while ! listening "$server_ns" "$2"; do
 		tries=$((tries + 1))
-		if [ $tries -gt $((100 * scale)) ] || ! alive "$server_pid"; then
+		if [ $tries -gt $((500 * scale)) ] || ! alive "$server_pid"; then
 			return 1
 		fi
-		sleep 0.1
+		sleep 0.02
 	done
 }
 
 # wait_server SECONDS: its exit status, or "hangs" when it does not come to an end.
 wait_server() {
 	local tries=0
-	while alive "$server_pid" && [ $tries -lt $(($1 * 10 * scale)) ]; do
-		sleep 0.1
+	while alive "$server_pid" && [ $tries -lt $(($1 * 50 * scale)) ]; do
+		sleep 0.02
 		tries=$((tries + 1))
 	done
 	if alive "$server_pid"; then
@@ -190,16 +245,20 @@ tails() {
 # time, says REGEX, the server ends with 0 (or, with "stop", still runs and is ended by us), and our
 # libraries had nothing to complain about.
 pair() {
-	local name=$1 seconds=$2 regex=${6:-} stop=${7:-} status why=
-	wanted "$name" || return 0
-	case_name=${name//[^A-Za-z0-9._-]/_}
+	wanted "$1" || return 0
+	run_case run_pair "$@"
+}
+
+# One attempt: sets why, empty when it was good.
+try_pair() {
+	local seconds=$2 regex=${6:-} stop=${7:-} status
+	why=
 	rm -f "$logs/$case_name".*
 	if ! start_server $((seconds + 10)) "$3" "$4"; then
 		end "$server_pid"
 		server_pid=
-		fail "$name" "the server does not listen on $3"
-		tails
-		return 1
+		why="the server does not listen on $3"
+		return
 	fi
 	start "$client_ns" "$seconds" "$logs/$case_name.client" "$5"
 	wait $!
@@ -219,6 +278,16 @@ pair() {
 	if grep -aqE '^anyrdma\[[0-9]+\]: (error|warn)' "$logs/$case_name".*; then
 		why="$why; our log complains"
 	fi
+}
+
+# A program that fails by a race of its own gets several attempts, and a line that says so.
+run_pair() {
+	local name=$1 left=${attempts:-1} why
+	case_name=${name//[^A-Za-z0-9._-]/_}
+	while try_pair "$@"; [ -n "$why" ] && [ $left -gt 1 ]; do
+		left=$((left - 1))
+		echo "# $name: ${why#; }: once more"
+	done
 	if [ -z "$why" ]; then
 		pass "$name"
 	else
@@ -229,8 +298,12 @@ pair() {
 
 # solo NAME SECONDS COMMAND-LINE REGEX [STATUS]: one program alone.
 solo() {
+	wanted "$1" || return 0
+	run_case run_solo "$@"
+}
+
+run_solo() {
 	local name=$1 want=${5:-0} status why=
-	wanted "$name" || return 0
 	case_name=${name//[^A-Za-z0-9._-]/_}
 	rm -f "$logs/$case_name".*
 	start "$client_ns" "$2" "$logs/$case_name.client" "$3"

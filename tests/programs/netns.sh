@@ -3,7 +3,9 @@
 # Debian's programs on our libraries between two hosts: network namespaces joined by veth.
 . "$(dirname "$0")/lib.sh"
 . "$here/cases.sh"
-need rping ucmatose rdma_server cmtime ibv_rc_pingpong ibv_uc_pingpong ib_send_bw
+. "$here/tables.sh"
+need rping ucmatose rdma_server cmtime ibv_rc_pingpong ibv_uc_pingpong ib_send_bw \
+	qperf fi_pingpong
 if [ -z "${IN_LAB:-}" ]; then
 	why=$("$lab" enter true) || skip_all "$why"
 	IN_LAB=1 exec "$lab" enter "$0" "$@"
@@ -16,12 +18,13 @@ server_ns=$name-a
 client_ns=$name-b
 
 first_port 7100
+together 3
 where=veth server_addr=10.77.0.1 client_addr=10.77.0.2 wildcard=0.0.0.0 tcp_addr=10.77.0.1
-for cases in rping ucmatose cm pingpong xsrq_pingpong perftest perftest_xrc perftest_uc; do
+for cases in rping ucmatose cm devinfo pingpong perftest qperf fabric; do
 	cases_$cases
 done
 where="veth, IPv6" server_addr=fd77::1 client_addr=fd77::2 wildcard=::
-for cases in rping ucmatose cm pingpong xsrq_pingpong; do
+for cases in rping ucmatose cm pingpong; do
 	cases_$cases
 done
 finish
