@@ -62,6 +62,7 @@ static bool parse_choice(const struct row *row, const char *text)
 	return false;
 }
 
+static const char *const directs[] = { "auto", "on", "mem", "off", NULL };
 static const char *const transports[] = { "auto", "tcp", "shm", NULL };
 
 #define CHOICE(field, list) .parse = parse_choice, .to = &conf.field, .words = (list)
@@ -85,6 +86,11 @@ static const struct row table[] = {
 	{ "ANYRDMA_CRC", "off",
 	  "on: protect every frame with CRC32C; off: leave it to TCP's checksum",
 	  SWITCH(crc, "off", "on") },
+	{ "ANYRDMA_DIRECT", "auto",
+	  "who shares memory with us may write and read ours directly. auto: if debuggers may "
+	  "(no Yama, or its scope 0); on: always; mem: always, by /proc/self/mem alone; off: "
+	  "never, nor do we",
+	  CHOICE(direct, directs) },
 	{ "ANYRDMA_GUARD", "on",
 	  "on: survive registered memory that was unmapped, by a handler for SIGSEGV and "
 	  "SIGBUS where there is none; off: leave the signals alone",

@@ -13,6 +13,14 @@ enum conf_transport {
 	CONF_TRANSPORT_SHM,
 };
 
+/* Access to the memory of another process on this host. */
+enum conf_direct {
+	CONF_DIRECT_AUTO, /* where the kernel lets debuggers do so */
+	CONF_DIRECT_ON,
+	CONF_DIRECT_MEM, /* by descriptor alone */
+	CONF_DIRECT_OFF,
+};
+
 struct conf {
 	const char *addr;	 /* ANYRDMA_ADDR: the GID table's only addresses, or NULL */
 	bool ports_identity;	 /* ANYRDMA_PORTS=identity */
@@ -21,6 +29,7 @@ struct conf {
 	bool strict_timeout;	 /* ANYRDMA_STRICT_TIMEOUT=1 */
 	bool crc;		 /* ANYRDMA_CRC=on: ask for MPA CRC32C */
 	uint32_t transport;	 /* ANYRDMA_TRANSPORT: enum conf_transport */
+	uint32_t direct;	 /* ANYRDMA_DIRECT: enum conf_direct */
 	uint32_t sndbuf;	 /* ANYRDMA_SNDBUF: SO_SNDBUF of streams, 0 = kernel's */
 	uint32_t rcvbuf;	 /* ANYRDMA_RCVBUF: likewise */
 	uint32_t cm_retry_ms;	 /* ANYRDMA_CM_RETRY_MS: re-offer interval, default 4000 */

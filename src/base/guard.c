@@ -24,7 +24,7 @@ typedef jmp_buf jump;
 #endif
 
 struct guard {
-	uintptr_t lo, hi;
+	uintptr_t lo, hi, lo2, hi2;
 	jump out;
 };
 
@@ -41,7 +41,8 @@ static void on_fault(int sig, siginfo_t *si, void *context)
 	struct guard *g = current;
 
 	(void)context;
-	if (g && si->si_code > 0 && at >= g->lo && at < g->hi) {
+	if (g && si->si_code > 0 &&
+	    ((at >= g->lo && at < g->hi) || (at >= g->lo2 && at < g->hi2))) {
 		current = NULL;
 		JUMP_TO(g->out);
 	}
@@ -91,6 +92,24 @@ __attribute__((noinline)) bool guard_call(const void *mem, size_t len,
 		return false;
 	current = &g;
 	/* For the handler, which is in this thread: fn works between the two. */
+	atomic_signal_fence(memory_order_seq_cst);
+	fn(arg);
+	atomic_signal_fence(memory_order_seq_cst);
+	current = NULL;
+	return true;
+}
+
+__attribute__((noinline)) bool guard_call_two(const struct guard_range r[2],
+					      void (*fn)(void *arg), void *arg)
+{
+	struct guard g = { .lo = (uintptr_t)r[0].mem,
+			   .hi = (uintptr_t)r[0].mem + r[0].len,
+			   .lo2 = (uintptr_t)r[1].mem,
+			   .hi2 = (uintptr_t)r[1].mem + r[1].len };
+
+	if (JUMP_HERE(g.out))
+		return false;
+	current = &g;
 	atomic_signal_fence(memory_order_seq_cst);
 	fn(arg);
 	atomic_signal_fence(memory_order_seq_cst);

@@ -22,6 +22,13 @@ void guard_install(void);
  * touches that. False: it has, and did not return. */
 bool guard_call(const void *mem, size_t len, void (*fn)(void *arg), void *arg);
 
+/* The same for two ranges. */
+struct guard_range {
+	const void *mem;
+	size_t len;
+};
+bool guard_call_two(const struct guard_range r[2], void (*fn)(void *arg), void *arg);
+
 /* memcpy of which one side, mem, is to be guarded. */
 bool guard_copy_from(void *dst, const void *mem, size_t len);
 

@@ -254,7 +254,8 @@ struct wqe {
 	uint64_t wr_id;
 	uint32_t send_flags;	/* IBV_SEND_*; SIGNALED set if sq_sig_all */
 	uint8_t opcode;		/* enum ibv_wr_opcode */
-	uint8_t finished;	/* acknowledged or answered; sq_retire() may pass it */
+	uint8_t finished;	/* acknowledged or answered, or WQE_DIRECT; sq_retire()
+				 * may pass it */
 	uint8_t is_inline;	/* payload is in data(), no SGEs */
 	uint8_t num_sge;
 	uint32_t length;	/* bytes of payload */
@@ -281,6 +282,9 @@ struct wqe {
 	struct ibv_sge sge[];	/* or inline data */
 };
 
+/* wqe.finished: carried out without a message, and so without a number. */
+enum { WQE_DIRECT = 2 };
+
 static inline uint8_t *wqe_inline(struct wqe *w)
 {
 	return (uint8_t *)w->sge;
@@ -293,10 +297,12 @@ static inline bool wqe_is_read(const struct wqe *w)
 	       w->opcode == IBV_WR_ATOMIC_CMP_AND_SWP || w->opcode == IBV_WR_ATOMIC_WRITE;
 }
 
-/* Carried out by this side alone; no peer hears of it: sq_run_local_locked(). */
+/* Carried out by this side alone; no peer hears of it: sq_run_local_locked(), or the
+ * medium. */
 static inline bool wqe_is_local(const struct wqe *w)
 {
-	return w->opcode == IBV_WR_BIND_MW || w->opcode == IBV_WR_LOCAL_INV;
+	return w->opcode == IBV_WR_BIND_MW || w->opcode == IBV_WR_LOCAL_INV ||
+	       w->finished == WQE_DIRECT;
 }
 
 struct rqe {
@@ -436,6 +442,7 @@ struct dev_qp {
 
 	const struct dev_transport *tr; /* from RTR on, else NULL */
 	void *tr_conn;			/* the transport's own; guarded by its stream lock */
+	uint64_t door;			/* dev/share.h; 0: none */
 };
 
 static inline struct dev_qp *to_qp(struct ibv_qp *q)

@@ -4,6 +4,7 @@
 #include "dev/complete.h"
 #include "dev/gid.h"
 #include "dev/qpn.h"
+#include "dev/share.h"
 #include "dev/transport.h"
 #include "dev/verbs.h"
 
@@ -113,6 +114,7 @@ static void values_apply_locked(struct dev_qp *qp, const struct ibv_qp_attr *a, 
 		to->rq_psn = a->rq_psn & 0xffffff;
 	if (mask & IBV_QP_SQ_PSN)
 		to->sq_psn = a->sq_psn & 0xffffff;
+	share_door_update_locked(qp);
 }
 
 /* ---- transitions: called with modify_lock, without qp->lock ------------------ */
@@ -170,6 +172,17 @@ static void enter_sqd_locked(struct dev_qp *qp, bool notify)
 	sq_drained_check_locked(qp);
 }
 
+/* Peers that access memory by themselves, as the QP has allowed until now. */
+static void door_settle(struct dev_qp *qp)
+{
+	uint64_t door;
+
+	lock_get(&qp->lock);
+	door = qp->door;
+	lock_put(&qp->lock);
+	share_door_wait(door);
+}
+
 static void enter_err(struct dev_qp *qp)
 {
 	const struct dev_transport *tr;
@@ -179,6 +192,7 @@ static void enter_err(struct dev_qp *qp)
 	lock_put(&qp->lock);
 	if (tr)
 		tr->stop(qp);
+	door_settle(qp);
 	lock_get(&qp->lock);
 	if (qp->qp.state == IBV_QPS_ERR && !qp->flushed)
 		qp_flush_locked(qp);
@@ -358,6 +372,8 @@ int qp_modify(struct dev_qp *qp, const struct ibv_qp_attr *attr, int mask)
 		ret = apply(qp, attr, mask, &from, &to);
 	if (!ret)
 		ret = enter(qp, from, to);
+	if (!ret && (mask & IBV_QP_ACCESS_FLAGS))
+		door_settle(qp);
 	lock_put(&qp->modify_lock);
 	return ret;
 }

@@ -19,10 +19,12 @@
  * else in the slot changes only while it is withdrawn and unused.
  *
  * The wait is bounded: users hold a key around a copy or one non-blocking system
- * call (dev.h). It sleeps on the counter's futex. */
+ * call (dev.h). It sleeps on the counter's futex. Other processes of this host may
+ * use regions too, by a table of their own (share.h). */
 #include "base/guard.h"
 #include "base/log.h"
 #include "dev/mr_slot.h"
+#include "dev/share.h"
 #include "dev/verbs.h"
 
 #include <errno.h>
@@ -106,8 +108,10 @@ static struct mr_slot *slot_fresh_locked(void)
 	lock_assert_held(&table_lock);
 	if (i >= SLOTS)
 		return NULL;
-	if (i == 0)
+	if (i == 0) {
 		key_init();
+		share_init(key_xor, key_inv);
+	}
 	if (i % CHUNK == 0) {
 		chunk = calloc(CHUNK, sizeof(*chunk));
 		if (!chunk)
@@ -179,9 +183,27 @@ void slot_free(struct mr_slot *s)
 	lock_put(&table_lock);
 }
 
+/* What other processes may use of it by themselves (dev/share.h). */
+static void share_publish(const struct mr_slot *s)
+{
+	struct share_key k = {
+		.key = slot_key(s),
+		.access = s->access & (IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ),
+		.iova = s->iova,
+		.len = s->len,
+		.addr = (uintptr_t)s->addr,
+		.pd = (uintptr_t)s->pd,
+		.qp_id = s->kind == SLOT_MW2 ? s->qp_id + 1 : 0,
+	};
+
+	if (k.access && s->kind != SLOT_NULL)
+		share_key_publish(s->index, &k);
+}
+
 void slot_publish(struct mr_slot *s)
 {
 	atomic_store(&s->key, slot_key(s));
+	share_publish(s);
 }
 
 void slot_withdraw(struct mr_slot *s)
@@ -190,6 +212,7 @@ void slot_withdraw(struct mr_slot *s)
 
 	atomic_store(&s->waiting, 1);
 	atomic_store(&s->key, 0);
+	share_key_withdraw(s->index);
 	while ((n = atomic_load(&s->in_use)))
 		syscall(SYS_futex, &s->in_use, FUTEX_WAIT_PRIVATE, n, NULL, NULL, 0);
 	atomic_store(&s->waiting, 0);

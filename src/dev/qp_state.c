@@ -10,6 +10,7 @@
  * A column per type of QP: what a transition must have and what it may have
  * besides. */
 #include "base/log.h"
+#include "dev/share.h"
 #include "dev/verbs.h"
 
 #include <errno.h>
@@ -195,4 +196,5 @@ void qp_state_set_locked(struct dev_qp *qp, enum ibv_qp_state s)
 	qp->attr.qp_state = qp->attr.cur_qp_state = s;
 	if (s != IBV_QPS_ERR)
 		qp->flushed = false;
+	share_door_update_locked(qp);
 }

@@ -306,7 +306,8 @@ static struct wqe *next_wqe(struct stream *s, const struct cursor *c)
 	struct dev_qp *qp = s->qp;
 	struct wqe *w;
 
-	if (!qp || s->tx.hold != HOLD_NONE || s->tx.silent || c->idx == qp->sq.tail)
+	if (!qp || s->tx.hold != HOLD_NONE || s->tx.silent || s->tx.more ||
+	    c->idx == qp->sq.tail)
 		return NULL;
 	w = sq_at(&qp->sq, c->idx);
 	if (!qp_may_receive_locked(qp)) /* ERR: not even what was begun */
@@ -586,7 +587,7 @@ void cursor_store(struct stream *s, const struct cursor *c)
 		sq->next = c->idx;
 		if (c->idx != sq->tail) /* the device asks whether it was begun */
 			sq_at(sq, c->idx)->sent =
-				c->off || c->imm_sent || c->probe_sent;
+				c->off || c->imm_sent || c->probe_sent || s->tx.more;
 	}
 	s->tx.off = c->off;
 	s->tx.imm_sent = c->imm_sent;

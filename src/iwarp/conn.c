@@ -16,17 +16,19 @@
 
 #include "base/fdset.h"
 #include "base/log.h"
+#include "dev/share.h"
 
 #include <errno.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 
-enum { ACK_IDLE_PASSES = 16, BLOCKED_POLLS = 8 };
+enum { ACK_IDLE_PASSES = 16, BLOCKED_POLLS = 8, LET_IN_YIELDS = 100 };
 
 static const char *const state_str[] = {
 	[STREAM_OPEN] = "open",
@@ -75,7 +77,11 @@ void stream_put(struct stream *s)
 
 void stream_lock(struct stream *s)
 {
+	if (lock_try(&s->lock))
+		return;
+	atomic_fetch_add(&s->waiting, 1);
 	lock_get(&s->lock);
+	atomic_fetch_sub(&s->waiting, 1);
 }
 
 /* seq_cst on `want` orders it against the lock word: either the holder sees the
@@ -93,13 +99,30 @@ void stream_unlock(struct stream *s)
 	}
 }
 
+/* A turn of much work is over and another will begin. A mutex that is free for so
+ * short a time is never had by who sleeps on it. */
+static void let_in(const struct stream *s)
+{
+	for (int i = 0; i < LET_IN_YIELDS && atomic_load(&s->waiting); i++)
+		sched_yield();
+}
+
 void stream_kick(struct stream *s)
 {
+	bool more = false;
+
 	atomic_store(&s->want, 1);
 	while (atomic_load(&s->want) && lock_try(&s->lock)) {
 		atomic_store(&s->want, 0);
+		s->kicked = true;
 		tx_run(s);
+		s->kicked = false;
+		more = s->tx.more && s->state == STREAM_OPEN;
+		if (more)
+			atomic_store(&s->want, 1);
 		lock_put(&s->lock);
+		if (more)
+			let_in(s);
 	}
 }
 
@@ -597,7 +620,7 @@ void stream_stop(struct stream *s)
 	tx_own_part(s);
 	s->tx.hold = HOLD_NONE;
 	s->tx.off = 0;
-	s->tx.imm_sent = s->tx.probe_sent = s->tx.resync = false;
+	s->tx.imm_sent = s->tx.probe_sent = s->tx.resync = s->tx.more = false;
 	s->rx.place = PLACE_SCRATCH;
 	if (s->rx.wait)
 		stream_timer(s, loop_now()); /* what is behind it is not for the QP alone */
@@ -614,6 +637,7 @@ static void attached(struct stream *s, struct dev_qp *qp)
 	s->rx.expected = qp->attr.rq_psn & 0xffffff;
 	req_begin(s);
 	qp->tr_conn = s;
+	share_door_join_locked(qp, s->shm.door);
 	lock_put(&qp->lock);
 	s->rx.go_on |= s->rx.not_ready_sent;
 	s->rx.not_ready_sent = false;
@@ -664,8 +688,10 @@ void stream_detach(struct stream *s, struct dev_qp *qp)
 	s->grouped = false;
 	lock_get(&qp->lock);
 	qp->tr_conn = NULL;
+	share_door_leave_locked(qp);
 	lock_put(&qp->lock);
 	stream_unlock(s);
+	share_door_wait(s->shm.door);
 	s->m->leave(s);
 	lock_get(&s->lock);
 	s->joined = false;

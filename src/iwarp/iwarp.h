@@ -45,6 +45,9 @@ enum {
 	 * machine that stood still, or has no time for us, is no silent peer. */
 	UC_TICK_MS = 100,
 	UC_TICKS = 20,
+	IW_DIRECT_TURN = 1024 * 1024, /* bytes carried out directly before others get the
+				       * stream's lock */
+	IW_DIRECT_LOCKED = 32 * 1024, /* of one request: with qp->lock held */
 	IW_UP_MAX = 32,	       /* control messages that wait for the user: more is an attack */
 };
 
@@ -123,6 +126,10 @@ struct iw_tx {
 	uint32_t srqn;		/* XRC: the SRQ that the peer was told last, or NO_SRQ */
 	bool suspect;		/* the kernel met memory that is not there: look before
 				 * the next batch */
+	/* medium.direct: bytes done of the WQE at direct_idx, or it is to be sent */
+	uint32_t direct_idx, direct_off;
+	bool direct_not;
+	bool more;		/* the turn was over: there is more to do directly */
 	uint8_t rnr_seen;	/* RNR NAKs since the last progress */
 	uint64_t not_ready_at;	/* first NAK of this kind, or 0 */
 
@@ -230,6 +237,9 @@ struct medium {
 	void (*finish)(struct stream *s);
 	/* Nothing has been heard of the peer's host for so long. */
 	bool (*silent)(struct stream *s, uint64_t budget);
+	/* Carries out `len` bytes from `off` on of a write or read, without a word to
+	 * the peer. 0, or -errno: it has to be asked. May be NULL. */
+	int (*direct)(struct stream *s, const struct wqe *w, uint32_t off, uint32_t len);
 };
 
 extern const struct medium tcp_medium;
@@ -239,6 +249,7 @@ struct stream {
 	const struct medium *m;
 	atomic_int refs;
 	atomic_int want;     /* somebody failed to get the lock: run tx again */
+	atomic_int waiting;  /* so many sleep on the lock: stream_lock() */
 	enum stream_state state; /* set by stream_set_state() only */
 	int err;	     /* why BROKEN: 0 EOF, -errno */
 	int fd;
@@ -259,6 +270,7 @@ struct stream {
 
 	struct loop_fd lf;   /* while no QP is attached */
 	struct poll_source src; /* while one is */
+	bool kicked;	     /* by stream_kick(), which comes again for tx.more */
 	bool grouped;	     /* pollers of its QP's CQ watch it, not the thread alone */
 	bool joined;	     /* in a poll group, or on the way in or out: must not close */
 	bool deaf;	     /* plain, no QP yet: what comes waits in the socket */
@@ -377,6 +389,9 @@ void req_taken_locked(struct stream *s) REQUIRES(s->lock);
 /* Carries out the local work at sq.next. True: it has failed, and req_hold_over()
  * is due when qp->lock, with which it is called, is not held any more. */
 bool req_local_locked(struct stream *s) REQUIRES(s->lock);
+/* Carries out directly what is at sq.next, if that may be and *left bytes of the turn
+ * are; true: look again. Called with qp->lock, which it may let go meanwhile. */
+bool req_direct_locked(struct stream *s, uint32_t *left) REQUIRES(s->lock);
 void req_ack(struct stream *s, uint32_t number) REQUIRES(s->lock);
 void req_nak(struct stream *s, const struct rdmap_hdr *h) REQUIRES(s->lock);
 void req_recv_posted(struct stream *s) REQUIRES(s->lock);
@@ -456,6 +471,8 @@ int sge_check(struct dev_pd *pd, const struct ibv_sge *sge, unsigned n, unsigned
  * last aligned word is stored last, in one piece (DESIGN, write order). 0, or
  * -EFAULT: the application has unmapped it. */
 int place_bytes(void *dst, const void *src, size_t len);
+/* Where src may be unmapped, too. */
+int place_bytes_from(void *dst, const void *src, size_t len);
 /* The same to all of a list; and from one, without the order. */
 int place_iov(const struct iovec *iov, int n, const void *src);
 int take_iov(void *dst, const struct iovec *iov, int n);

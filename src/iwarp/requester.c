@@ -45,6 +45,9 @@ void req_begin(struct stream *s)
 	tx->rd_out = 0;
 	tx->sig_since_req = false;
 	tx->hold = HOLD_NONE;
+	tx->direct_idx = s->qp->sq.next;
+	tx->direct_off = 0;
+	tx->direct_not = tx->more = false;
 	/* So that the responder knows the number of the first request. */
 	tx->resync = s->p.extended && !s->p.unreliable;
 	tx->srqn = NO_SRQ;
@@ -177,6 +180,83 @@ bool req_local_locked(struct stream *s)
 		return false;
 	tx->hold = HOLD_FAIL;
 	tx->fail_status = status;
+	return true;
+}
+
+/* May the work at sq.next be done without a word to the peer? Everything before it is
+ * answered then: it does not overtake, and nothing will be repeated. */
+static bool may_direct(const struct stream *s, const struct wqe *w)
+{
+	const struct iw_tx *tx = &s->tx;
+	const struct dev_qp *qp = s->qp;
+
+	if (tx->direct_not || !w->length || tx->acked != qp->sq.next || tx->rd_out ||
+	    tx->hold != HOLD_NONE || tx->off || tx->imm_sent || tx->probe_sent)
+		return false;
+	if (w->opcode != IBV_WR_RDMA_WRITE &&
+	    (w->opcode != IBV_WR_RDMA_READ || !qp->attr.max_rd_atomic))
+		return false;
+	return qp_may_send_locked(qp);
+}
+
+/* NO_TSA: with qp->lock, but for a copy that takes long. The WQE stays: who flushes
+ * it has to have the stream's lock, and who asks finds it begun. */
+NO_TSA static int run_direct(struct stream *s, struct wqe *w, uint32_t len)
+{
+	bool unlock = len > IW_DIRECT_LOCKED;
+	int ret;
+
+	lock_assert_held(&s->lock);
+	w->sent = 1;
+	if (unlock)
+		lock_put(&s->qp->lock);
+	ret = s->m->direct(s, w, s->tx.direct_off, len);
+	if (unlock)
+		lock_get(&s->qp->lock);
+	return ret;
+}
+
+bool req_direct_locked(struct stream *s, uint32_t *left)
+{
+	enum { LEAST = 4096 }; /* what a small one costs, as bytes of a large one */
+	struct dev_qp *qp = s->qp;
+	struct iw_tx *tx = &s->tx;
+	struct dev_sq *sq;
+	struct wqe *w;
+	uint32_t len;
+
+	if (!qp || !s->m->direct || s->p.unreliable || qp->sq.next == qp->sq.tail)
+		return false;
+	sq = &qp->sq;
+	w = sq_at(sq, sq->next);
+	if (tx->direct_idx != sq->next) {
+		tx->direct_idx = sq->next;
+		tx->direct_off = 0;
+		tx->direct_not = false;
+	}
+	if (!may_direct(s, w))
+		return false;
+	tx->more = !*left;
+	if (tx->more)
+		return false;
+	len = w->length - tx->direct_off;
+	len = len < *left ? len : *left;
+	tx->direct_not = run_direct(s, w, len);
+	if (!qp_may_receive_locked(qp))
+		return false; /* it will be flushed */
+	if (tx->direct_not) {
+		tx->direct_off = w->sent = 0;
+		return false;
+	}
+	*left -= len > LEAST ? len : *left > LEAST ? LEAST : *left;
+	tx->direct_off += len;
+	tx->more = tx->direct_off != w->length;
+	if (tx->more)
+		return false;
+	w->finished = WQE_DIRECT;
+	sq->next++;
+	tx->acked++;
+	sq_retire_locked(qp);
 	return true;
 }
 

@@ -123,6 +123,14 @@ int place_bytes(void *dst, const void *src, size_t len)
 	return !len || guard_call(dst, len, place, &p) ? 0 : -EFAULT;
 }
 
+int place_bytes_from(void *dst, const void *src, size_t len)
+{
+	const struct guard_range r[2] = { { dst, len }, { src, len } };
+	struct placement p = { dst, src, len };
+
+	return !len || guard_call_two(r, place, &p) ? 0 : -EFAULT;
+}
+
 int place_iov(const struct iovec *iov, int n, const void *src)
 {
 	const uint8_t *from = src;

@@ -57,6 +57,7 @@ void link_put(struct link *l)
 	free_list(&l->requests);
 	free_list(&l->later);
 	fdset_close(l->peer_wake);
+	direct_free(l->direct);
 	if (l->seg && l->sock.fd >= 0)
 		munmap(l->seg, sizeof(*l->seg));
 	lock_fini(&l->rx_lock);
@@ -148,6 +149,7 @@ void link_break(struct link *l, const char *why)
 		; /* ends: the peer is gone, or its records are not taken any more */
 	lock_get(&l->rx_lock);
 	l->dead = true;
+	direct_break(l->direct);
 	log_info("link to another process: %s", why);
 	for (uint32_t i = 0; i < l->slots; i++)
 		if (l->slot[i] && l->slot[i] != LINK_TOMB) {
@@ -408,7 +410,7 @@ static int receive_link(struct link *l, const void *rec, uint32_t bytes)
 		return 0;
 	switch (m.type) {
 	case LINK_OPENED:
-		shm_opened(s, m.from);
+		shm_opened(s, &m);
 		return 0;
 	case LINK_REFUSED:
 		shm_refused(s);

@@ -3,7 +3,7 @@
  * messages of all streams between them, so a connection costs no descriptor and no
  * mapping, and looking for news costs the same for one stream or ten thousand.
  *
- * Files: ring.c the ring; rec.c its records; link.c life, sending, receiving, who
+ * Files: ring.c the ring; direct.c access to the peer's memory without it; rec.c its records; link.c life, sending, receiving, who
  * is awake; meet.c how processes find each other (unix sockets); stream.c shared
  * memory as the medium of a stream; open.c streams for QPs known by GID and number.
  *
@@ -21,6 +21,7 @@
 #include "base/lock.h"
 #include "base/loop.h"
 #include "dev/poll.h"
+#include "shm/direct.h"
 #include "shm/part.h"
 #include "shm/rec.h"
 #include "shm/ring.h"
@@ -40,6 +41,7 @@ enum {
 /* The mapped segment. ring[0] is the connector's to send. */
 struct link_segment {
 	struct ring_shared ring[2];
+	struct direct_shared direct[2]; /* [0]: written by the connector */
 };
 
 struct link_id {
@@ -92,6 +94,7 @@ struct link {
 	struct loop_fd sock; /* its end tells of the peer's end; fd -1 within a process */
 	bool wake_in, sock_in; /* they are in the loop */
 	struct link_segment *seg;
+	struct direct *direct; /* or NULL; fixed before link_start() */
 };
 
 #define LINK_TOMB ((struct stream *)(uintptr_t)1)
@@ -131,7 +134,7 @@ int shm_receive(struct stream *s, const void *rec, uint32_t bytes, bool by_threa
 /* Acknowledges, sends; true: look again. */
 bool shm_after(struct stream *s, bool by_thread);
 void shm_closed(struct stream *s, int err);  /* the peer closed */
-void shm_opened(struct stream *s, uint32_t peer);
+void shm_opened(struct stream *s, const struct rec_link *m);
 void shm_refused(struct stream *s);
 /* READY has come. Loop thread, no lock. */
 void shm_ready(struct stream *s);

@@ -6,6 +6,8 @@
  *	connector: greeting, with the segment and its eventfd
  *	listener:  greeting, with its eventfd; or "exists": there is a link already
  *
+ * and with what direct access needs, where they grant it to each other (direct.c).
+ *
  * Both then keep the socket, on which nothing more is said: its end is the end of the
  * peer. Equal user ids are demanded of each other (SO_PEERCRED); the overflow id
  * stands for any number of users and proves nothing. */
@@ -39,10 +41,12 @@ enum {
 	BACKLOG = 128,
 	SHORTAGE_MS = 250,
 	MAGIC = 0x61726c6b,
-	VERSION = 1,
+	VERSION = 2,
 	OVERFLOW_UID = 65534,
 };
 #define SEALS (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
+
+enum { FDS = 2 + DIRECT_FDS };
 
 enum greeting_status { GREETING_HELLO, GREETING_OK, GREETING_EXISTS, GREETING_NO };
 
@@ -51,6 +55,7 @@ struct greeting {
 	uint32_t status; /* enum greeting_status */
 	uint32_t size;	 /* of the segment: equal builds, equal sizes */
 	struct link_id id;
+	struct direct_offer direct; /* its descriptors follow the others */
 };
 
 /* Our name under one port. */
@@ -262,17 +267,22 @@ static bool is_eventfd(int fd)
 
 /* ---- greetings ---------------------------------------------------------------------- */
 
-static int greeting_send(int fd, enum greeting_status status, const int *fds, unsigned n)
+/* With n descriptors; an offer of direct access is made where any are. */
+static int greeting_send(int fd, enum greeting_status status, const int *give, unsigned n)
 {
-	struct greeting g = { MAGIC, VERSION, status, sizeof(struct link_segment), meets.id };
+	struct greeting g = { MAGIC, VERSION, status, sizeof(struct link_segment), meets.id,
+			      { 0 } };
 	struct iovec iov = { &g, sizeof(g) };
 	union {
 		struct cmsghdr h;
-		char buf[CMSG_SPACE(2 * sizeof(int))];
+		char buf[CMSG_SPACE(FDS * sizeof(int))];
 	} c;
 	struct msghdr msg = { .msg_iov = &iov, .msg_iovlen = 1 };
+	int fds[FDS];
 
 	if (n) {
+		memcpy(fds, give, n * sizeof(int));
+		n += direct_offer(&g.direct, fds + n);
 		memset(&c, 0, sizeof(c));
 		msg.msg_control = c.buf;
 		msg.msg_controllen = CMSG_SPACE(n * sizeof(int));
@@ -286,12 +296,12 @@ static int greeting_send(int fd, enum greeting_status status, const int *fds, un
 }
 
 /* Number of descriptors that came along, into fds; -EAGAIN, -errno. */
-static int greeting_recv(int fd, struct greeting *g, int fds[2])
+static int greeting_recv(int fd, struct greeting *g, int fds[FDS])
 {
 	struct iovec iov = { g, sizeof(*g) };
 	union {
 		struct cmsghdr h;
-		char buf[CMSG_SPACE(2 * sizeof(int))];
+		char buf[CMSG_SPACE(FDS * sizeof(int))];
 	} c;
 	struct msghdr msg = { .msg_iov = &iov,
 			      .msg_iovlen = 1,
@@ -396,7 +406,7 @@ static struct guest *guest_new(int fd, bool caller, uint16_t port)
 }
 
 /* The guest becomes a link; what it held is the link's. */
-static struct link *guest_to_link(struct guest *g, const struct link_id *peer,
+static struct link *guest_to_link(struct guest *g, const struct greeting *gr,
 				  struct link_segment *seg, int wake, int peer_wake)
 {
 	int sock = fdset_take(fcntl(g->lf.fd, F_DUPFD_CLOEXEC, 0));
@@ -405,7 +415,7 @@ static struct link *guest_to_link(struct guest *g, const struct link_id *peer,
 	lock_assert_held(&meets.lock);
 	if (sock < 0)
 		return NULL;
-	if (link_new(seg, g->caller ? 0 : 1, peer, wake, peer_wake, sock, &l)) {
+	if (link_new(seg, g->caller ? 0 : 1, &gr->id, wake, peer_wake, sock, &l)) {
 		fdset_close(sock);
 		return NULL;
 	}
@@ -426,17 +436,18 @@ static int caller_step(struct guest *g, const struct greeting *gr, int *fds, int
 		if (!l)
 			return -EAGAIN;
 	} else {
-		if (gr->status != GREETING_OK || n != 1 || !is_eventfd(fds[0]))
+		if (gr->status != GREETING_OK || n < 1 || !is_eventfd(fds[0]))
 			return -EPROTO;
 		wake = fdset_take(fds[0]);
 		fds[0] = -1;
-		l = guest_to_link(g, &gr->id, g->seg, g->wake, wake);
+		l = guest_to_link(g, gr, g->seg, g->wake, wake);
 		if (!l) {
 			fdset_close(wake);
 			return -ENOMEM;
 		}
 		g->seg = NULL;
 		g->wake = -1;
+		direct_join(l, 0, &gr->direct, fds + 1, n - 1);
 		*start = l;
 	}
 	know(g->port, l);
@@ -453,7 +464,7 @@ static int visitor_step(struct guest *g, const struct greeting *gr, int *fds, in
 	struct link *l;
 
 	lock_assert_held(&meets.lock);
-	if (gr->status != GREETING_HELLO || n != 2 || !is_eventfd(fds[1]) ||
+	if (gr->status != GREETING_HELLO || n < 2 || !is_eventfd(fds[1]) ||
 	    !same_user(g->lf.fd))
 		return -EPROTO;
 	if (link_of_id(&gr->id))
@@ -464,11 +475,12 @@ static int visitor_step(struct guest *g, const struct greeting *gr, int *fds, in
 		goto fail;
 	peer_wake = fdset_take(fds[1]);
 	fds[1] = -1;
-	l = guest_to_link(g, &gr->id, seg, wake, peer_wake);
+	l = guest_to_link(g, gr, seg, wake, peer_wake);
 	if (!l) {
 		fdset_close(peer_wake);
 		goto fail;
 	}
+	direct_join(l, 1, &gr->direct, fds + 2, n - 2);
 	*start = l;
 	/* The peer may send as soon as it reads this; its records wait in the ring. */
 	return greeting_send(g->lf.fd, GREETING_OK, &wake, 1);
@@ -485,7 +497,7 @@ static void guest_ready(struct loop_fd *lf, uint32_t revents)
 	struct guest *g = container_of(lf, struct guest, lf);
 	struct link *start = NULL;
 	struct greeting gr;
-	int fds[2] = { -1, -1 }, n, ret;
+	int fds[FDS] = { -1, -1 }, n, ret;
 
 	(void)revents;
 	meets_lock();
@@ -590,8 +602,11 @@ static int self_new(struct link *both[2])
 		if (!ret)
 			ret = link_new(seg, 1, &meets.id, wake[1], peer[1], -1, &both[1]);
 	}
-	if (!ret)
+	if (!ret) {
+		direct_join_self(both[0], 0);
+		direct_join_self(both[1], 1);
 		return 0;
+	}
 	for (int i = 0; i < 2; i++) {
 		if (both[i])
 			link_put(both[i]); /* closes its peer[i] */

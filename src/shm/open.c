@@ -17,6 +17,7 @@
 #include "base/log.h"
 #include "dev/gid.h"
 #include "dev/qpn.h"
+#include "dev/share.h"
 #include "iwarp/iwarp.h"
 #include "shm/link.h"
 
@@ -102,8 +103,10 @@ static struct stream *stream_on(struct link *l, const union ibv_gid *local,
 	s->shm.asks = asks;
 	s->shm.half = !asks;
 	s->shm.end_work.run = shm_end_run;
+	s->shm.door = share_door_new();
 	if (!link_slot_take(l, s))
 		return s;
+	share_door_free(s->shm.door);
 	stream_put(s);
 	return NULL;
 }
@@ -158,6 +161,7 @@ static int out_open(struct shm_out *o, struct link *l)
 	s->shm.out = o;
 	o->refs++;
 	m.from = s->shm.slot;
+	m.door = s->shm.door;
 	if (link_send(l, &m))
 		shm_refused(s);
 	return 0;
@@ -216,12 +220,13 @@ void shm_open_over(struct stream *s, int err)
 	loop_post(&s->shm.open_work);
 }
 
-void shm_opened(struct stream *s, uint32_t peer)
+void shm_opened(struct stream *s, const struct rec_link *m)
 {
 	stream_lock(s);
 	if (s->shm.asks && !s->shm.answered) {
 		s->shm.known = true;
-		s->shm.peer = peer;
+		s->shm.peer = m->from;
+		s->shm.peer_door = m->door;
 		shm_open_over(s, 0);
 	}
 	stream_unlock(s);
@@ -324,9 +329,11 @@ static void accept_open(struct link *l, const struct rec_link *m, uint64_t seria
 	}
 	stream_lock(s);
 	s->shm.peer = m->from;
+	s->shm.peer_door = m->door;
 	s->shm.known = true;
 	stream_unlock(s);
 	r.from = s->shm.slot;
+	r.door = s->shm.door;
 	link_send(l, &r); /* the last that is known of s: the peer may close it at once */
 }
 

@@ -19,6 +19,8 @@ struct shm_part {
 	struct link_member *member;
 	uint32_t slot;	    /* ours */
 	uint32_t peer;	    /* the peer's; valid once known */
+	uint64_t door;	    /* of our side, dev/share.h; 0: none */
+	uint64_t peer_door; /* as the peer says; valid once known */
 	uint64_t serial;    /* of the wait that it is for: park_serial_locked() */
 	bool asks;	    /* ours is the side that sends OPEN and READY */
 	bool answered;	    /* it has been answered */

@@ -48,6 +48,7 @@ struct rec_link {
 	uint32_t from;	/* of the sender */
 	int32_t err;	/* LINK_CLOSE: 0, or -errno */
 	uint32_t src_qpn, dst_qpn;
+	uint64_t door; /* LINK_OPEN, LINK_OPENED: of the sender's QP, or 0 */
 	union ibv_gid src_gid, dst_gid;
 };
 

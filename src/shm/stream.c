@@ -6,8 +6,10 @@
 
 #include "base/conf.h"
 #include "base/log.h"
+#include "dev/share.h"
 #include "iwarp/batch.h"
 #include "iwarp/iwarp.h"
+#include "shm/direct.h"
 #include "shm/shm.h"
 
 #include <errno.h>
@@ -80,10 +82,11 @@ static void ack_alone(struct stream *s, struct batch *b)
 	rec_put(at, s->shm.peer, &h);
 	ring_publish(&s->shm.l->tx, rec_head(&h), REC_STREAM);
 	b->nframes++;
+	b->bytes += rec_head(&h);
 }
 
 /* Builds into the ring. True if there may be more to do. */
-NO_TSA static bool send_once(struct stream *s, size_t *moved)
+NO_TSA static bool send_once(struct stream *s, size_t *moved, uint32_t *left)
 {
 	struct link *l = s->shm.l;
 	struct dev_qp *qp = s->qp;
@@ -98,7 +101,9 @@ NO_TSA static bool send_once(struct stream *s, size_t *moved)
 	b.no_room = no_room;
 	if (qp)
 		lock_get(&qp->lock);
-	failed = req_local_locked(s);
+	do
+		failed = req_local_locked(s);
+	while (!failed && req_direct_locked(s, left));
 	s->shm.starved = false;
 	lock_get(&l->tx_lock);
 	b.after.ctl = UINT32_MAX; /* nothing was built */
@@ -146,17 +151,23 @@ static bool say_ready(struct stream *s)
 
 static void shm_send(struct stream *s)
 {
+	uint32_t left = IW_DIRECT_TURN;
 	size_t moved = 0;
 
 	if (s->shm.closed_out || (!s->shm.opened && !say_ready(s)))
 		return;
-	while (send_once(s, &moved) && s->state != STREAM_BROKEN && s->state != STREAM_CLOSED)
+	s->tx.more = false;
+	while (send_once(s, &moved, &left) && s->state != STREAM_BROKEN &&
+	       s->state != STREAM_CLOSED)
 		;
 	s->tx.moved += moved;
 	if (s->qp && conf_get()->strict_timeout && (s->tx.requests || s->tx.off))
 		req_sent(s);
 	s->tx.requests = false;
-	link_wake(s->shm.l);
+	if (moved)
+		link_wake(s->shm.l);
+	if (s->tx.more && !s->kicked)
+		stream_timer(s, loop_now());
 	stream_want_output(s);
 }
 
@@ -314,7 +325,7 @@ int shm_receive(struct stream *s, const void *rec, uint32_t bytes, bool by_threa
 	int ret = 0;
 
 	if (by_thread)
-		lock_get(&s->lock);
+		stream_lock(s);
 	else if (!lock_try(&s->lock))
 		return -EAGAIN;
 	if (!s->shm.started)
@@ -333,7 +344,7 @@ bool shm_after(struct stream *s, bool by_thread)
 	bool again;
 
 	if (by_thread)
-		lock_get(&s->lock);
+		stream_lock(s);
 	else if (!lock_try(&s->lock))
 		return true;
 	stream_after(s, by_thread, s->shm.asked, s->shm.moved);
@@ -356,7 +367,7 @@ static void end_later(struct stream *s)
 
 void shm_closed(struct stream *s, int err)
 {
-	lock_get(&s->lock);
+	stream_lock(s);
 	if (s->shm.started)
 		peer_over(s, err < 0 && err > -MAX_ERRNO ? err : 0);
 	else
@@ -366,7 +377,7 @@ void shm_closed(struct stream *s, int err)
 
 void shm_broken(struct stream *s, const char *why)
 {
-	lock_get(&s->lock);
+	stream_lock(s);
 	log_debug("stream in slot %u: %s", s->shm.slot, why);
 	s->shm.closed_out = true;
 	if (s->shm.started)
@@ -442,6 +453,7 @@ void shm_end(struct stream *s)
 	kept_drop(s);
 	stream_unlock(s);
 	link_slot_drop(l, s->shm.slot, tomb);
+	share_door_free(s->shm.door);
 	stream_put(s);
 	link_put(l);
 }
@@ -477,4 +489,5 @@ const struct medium shm_medium = {
 	.reset = reset,
 	.finish = finish,
 	.silent = silent,
+	.direct = direct_run,
 };

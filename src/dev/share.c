@@ -1,0 +1,273 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Design notes. The whole of the table is mapped at once, the file grows behind the
+ * mapping as keys come. It must be so: after F_SEAL_FUTURE_WRITE nobody can map it
+ * to write any more, not even we. Others must not shrink it either, as we touch it
+ * without looking; that it has grown they find out by fstat. */
+#include "dev/share.h"
+
+#include "base/conf.h"
+#include "base/fdset.h"
+#include "base/log.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#ifndef F_SEAL_FUTURE_WRITE
+#define F_SEAL_FUTURE_WRITE 0x0010
+#endif
+#define SEALS (F_SEAL_SHRINK | F_SEAL_FUTURE_WRITE | F_SEAL_SEAL)
+
+enum { FIRST_KEYS = 1024 };
+
+static struct {
+	struct lock lock; /* guards growing, free doors; inside of all other locks */
+	struct share_table *t; /* fixed by share_init() */
+	int fd;
+	_Atomic uint32_t keys; /* the file has room for so many */
+	uint32_t *free_door;   /* stack */
+	uint32_t nfree, doors; /* doors: ever given out */
+	_Atomic(void (*)(uint64_t value, uint64_t mask)) wait;
+} share = { .lock = LOCK_INIT, .fd = -1 };
+
+static size_t size_for(uint32_t keys)
+{
+	return offsetof(struct share_table, key) + (size_t)keys * sizeof(struct share_key);
+}
+
+/* A file above this limit would cost us our life (SIGXFSZ). */
+static int resize(int fd, uint32_t keys)
+{
+	struct rlimit rl;
+
+	if (!getrlimit(RLIMIT_FSIZE, &rl) && rl.rlim_cur < size_for(keys))
+		return -EFBIG;
+	return ftruncate(fd, (off_t)size_for(keys)) ? -errno : 0;
+}
+
+static int table_map(int fd)
+{
+	void *t;
+	int ret = resize(fd, FIRST_KEYS);
+
+	if (ret)
+		return ret;
+	t = mmap(NULL, sizeof(*share.t), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	if (t == MAP_FAILED)
+		return -errno;
+	if (fcntl(fd, F_ADD_SEALS, SEALS)) {
+		ret = -errno;
+		munmap(t, sizeof(*share.t));
+		return ret;
+	}
+	madvise(t, sizeof(*share.t), MADV_DONTFORK);
+	madvise(t, sizeof(*share.t), MADV_DONTDUMP);
+	share.t = t;
+	return 0;
+}
+
+void share_init(uint32_t key_xor, uint32_t key_inv)
+{
+	int fd, ret;
+
+	if (conf_get()->transport == CONF_TRANSPORT_TCP ||
+	    conf_get()->direct == CONF_DIRECT_OFF)
+		return;
+	fd = fdset_take(memfd_create("anyrdma keys", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+	ret = fd < 0 ? -errno : table_map(fd);
+	if (ret) {
+		log_info("no table of keys for other processes, rings alone: %s",
+			 strerror(-ret));
+		fdset_close(fd);
+		return;
+	}
+	share.fd = fd;
+	share.t->version = SHARE_VERSION;
+	share.t->key_xor = key_xor;
+	share.t->key_inv = key_inv;
+	atomic_store_explicit(&share.keys, FIRST_KEYS, memory_order_release);
+}
+
+int share_fd(void)
+{
+	return share.fd;
+}
+
+const struct share_table *share_table(void)
+{
+	return share.t;
+}
+
+void share_set_wait(void (*wait)(uint64_t value, uint64_t mask))
+{
+	atomic_store(&share.wait, wait);
+}
+
+static void wait_for(uint64_t value, uint64_t mask)
+{
+	void (*wait)(uint64_t, uint64_t) = atomic_load(&share.wait);
+
+	if (wait)
+		wait(value, mask);
+}
+
+/* ---- keys --------------------------------------------------------------------- */
+
+static bool grow(uint32_t index)
+{
+	uint32_t n;
+	int ret = 0;
+
+	lock_get(&share.lock);
+	n = atomic_load(&share.keys);
+	while (n <= index)
+		n *= 2;
+	if (n != atomic_load(&share.keys))
+		ret = resize(share.fd, n);
+	if (!ret)
+		atomic_store_explicit(&share.keys, n, memory_order_release);
+	lock_put(&share.lock);
+	if (ret)
+		log_info("the table of keys cannot grow: %s", strerror(-ret));
+	return !ret;
+}
+
+bool share_has_key(uint32_t index)
+{
+	return index < atomic_load_explicit(&share.keys, memory_order_acquire);
+}
+
+void share_key_publish(uint32_t index, const struct share_key *k)
+{
+	struct share_key *to;
+
+	if (!share.t)
+		return;
+	if (index >= atomic_load_explicit(&share.keys, memory_order_acquire) && !grow(index))
+		return; /* others will ask us by message */
+	to = &share.t->key[index];
+	to->access = k->access;
+	to->iova = k->iova;
+	to->len = k->len;
+	to->addr = k->addr;
+	to->pd = k->pd;
+	to->qp_id = k->qp_id;
+	atomic_store(&to->key, atomic_load_explicit(&k->key, memory_order_relaxed));
+}
+
+void share_key_withdraw(uint32_t index)
+{
+	uint32_t key;
+
+	if (!share.t || index >= atomic_load_explicit(&share.keys, memory_order_acquire))
+		return;
+	key = atomic_load_explicit(&share.t->key[index].key, memory_order_relaxed);
+	if (!key)
+		return;
+	atomic_store(&share.t->key[index].key, 0);
+	wait_for((uint64_t)key << 32, 0xffffffff00000000u);
+}
+
+/* ---- doors -------------------------------------------------------------------- */
+
+static struct share_door *door_at(uint64_t door)
+{
+	return &share.t->door[share_door_index(door)];
+}
+
+static int32_t door_take_locked(void)
+{
+	lock_assert_held(&share.lock);
+	if (!share.free_door)
+		share.free_door = malloc(SHARE_DOORS * sizeof(*share.free_door));
+	if (!share.free_door)
+		return -1;
+	if (share.nfree)
+		return (int32_t)share.free_door[--share.nfree];
+	return share.doors < SHARE_DOORS ? (int32_t)share.doors++ : -1;
+}
+
+uint64_t share_door_new(void)
+{
+	uint64_t gen;
+	int32_t i;
+
+	if (!share.t)
+		return 0;
+	lock_get(&share.lock);
+	i = door_take_locked();
+	lock_put(&share.lock);
+	if (i < 0)
+		return 0;
+	gen = (atomic_load(&share.t->door[i].word) >> 32) + 1;
+	atomic_store(&share.t->door[i].word, gen << 32);
+	return gen << 32 | (uint32_t)(i + 1);
+}
+
+void share_door_free(uint64_t door)
+{
+	if (!door)
+		return;
+	lock_get(&share.lock);
+	share.free_door[share.nfree++] = share_door_index(door);
+	lock_put(&share.lock);
+}
+
+/* What peers may do without asking. In RTR they have to ask: the first word makes
+ * an event. */
+static unsigned rights(const struct dev_qp *qp)
+{
+	unsigned flags = qp->attr.qp_access_flags, r = 0;
+
+	if (qp->qp.qp_type != IBV_QPT_RC ||
+	    (qp->qp.state != IBV_QPS_RTS && qp->qp.state != IBV_QPS_SQD))
+		return 0;
+	if (flags & IBV_ACCESS_REMOTE_WRITE)
+		r |= SHARE_WRITE;
+	if (flags & IBV_ACCESS_REMOTE_READ)
+		r |= SHARE_READ;
+	return r;
+}
+
+void share_door_update_locked(struct dev_qp *qp)
+{
+	lock_assert_held(&qp->lock);
+	if (!qp->door)
+		return;
+	atomic_store(&door_at(qp->door)->reads, qp->attr.max_dest_rd_atomic);
+	atomic_store(&door_at(qp->door)->word, (qp->door >> 32 << 32) | rights(qp));
+}
+
+void share_door_join_locked(struct dev_qp *qp, uint64_t door)
+{
+	struct share_door *d;
+
+	lock_assert_held(&qp->lock);
+	if (!door)
+		return;
+	d = door_at(door);
+	d->psn = qp->attr.rq_psn;
+	d->pd = (uintptr_t)qp->pd;
+	d->qp_id = qp->id + 1;
+	qp->door = door;
+	share_door_update_locked(qp);
+}
+
+void share_door_leave_locked(struct dev_qp *qp)
+{
+	lock_assert_held(&qp->lock);
+	if (qp->door)
+		atomic_store(&door_at(qp->door)->word, qp->door >> 32 << 32);
+	qp->door = 0;
+}
+
+void share_door_wait(uint64_t door)
+{
+	if (door)
+		wait_for(share_door_index(door) + 1u, 0xffffffffu);
+}

@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* What this process lets others of its user know, so that they can carry out RDMA
+ * writes and reads by themselves: which keys there are (mr.c publishes them), and
+ * which QPs serve what (*doors*). One table in a file of its own, which others map
+ * read-only. The access itself is not the table's business (shm/direct.c).
+ *
+ * Users of the table announce themselves in words of their own, which name key and
+ * door, before they look, and take the words back when they are done:
+ *
+ *	user:   word = key, door ; key there, door open ? access ; word = 0
+ *	owner:  key = 0, or door closed ; wait until no word names it
+ *
+ * Store, then load, on both sides (Dekker): all four are seq_cst. As a user whose
+ * look fails takes its word back at once, others who come do not prolong the wait. */
+#ifndef ANYRDMA_DEV_SHARE_H
+#define ANYRDMA_DEV_SHARE_H
+
+#include "dev/dev.h"
+
+enum {
+	SHARE_VERSION = 1,
+	SHARE_DOORS = 65536,
+	SHARE_KEYS = DEV_MAX_MR + DEV_MAX_MW,
+	SHARE_KEY_MASK = 0xffffff,
+};
+_Static_assert((int)SHARE_DOORS >= (int)DEV_MAX_QP, "a door for each QP");
+
+/* Rights of a door. */
+enum { SHARE_WRITE = 1, SHARE_READ = 2 };
+
+/* Fields but the key change only while it is withdrawn and no word names it. */
+struct share_key {
+	_Atomic uint32_t key; /* 0: withdrawn */
+	uint32_t access;      /* IBV_ACCESS_REMOTE_* */
+	uint64_t iova, len, addr;
+	uint64_t pd;	/* a number of the PD */
+	uint64_t qp_id; /* type 2 window: dev_qp.id + 1 of who may use it; else 0 */
+	uint64_t pad[2];
+};
+_Static_assert(sizeof(struct share_key) == 64, "one line");
+
+/* A QP's, from the time it has a stream. */
+struct share_door {
+	_Atomic uint64_t word; /* generation << 32 | rights; 0 rights: closed */
+	uint32_t psn;	       /* of the first request that it takes */
+	_Atomic uint32_t reads; /* max_dest_rd_atomic */
+	uint64_t pd, qp_id;
+};
+_Static_assert(sizeof(struct share_door) == 32, "half a line");
+
+/* The file; it grows, by keys. */
+struct share_table {
+	uint32_t version;
+	uint32_t key_xor, key_inv; /* key to index: mr.c */
+	uint32_t pad[13];
+	struct share_door door[SHARE_DOORS];
+	struct share_key key[SHARE_KEYS];
+};
+
+/* Names a door and who has it: generation << 32 | index + 1. 0: none. */
+static inline uint32_t share_door_index(uint64_t door)
+{
+	return (uint32_t)door - 1;
+}
+
+/* Makes the table, unless settings forbid it. Once, before the first key. */
+void share_init(uint32_t key_xor, uint32_t key_inv);
+/* Its file, for others to map, or -1. Stays the table's. */
+int share_fd(void);
+const struct share_table *share_table(void); /* or NULL */
+
+/* The key with this index is there; k->key says it. Nothing happens without a table. */
+void share_key_publish(uint32_t index, const struct share_key *k);
+/* The file reaches as far as the key with this index. */
+bool share_has_key(uint32_t index);
+/* After this no other process uses it. Waits for those who do. */
+void share_key_withdraw(uint32_t index);
+
+/* A closed door, or 0. */
+uint64_t share_door_new(void);
+void share_door_free(uint64_t door);
+/* It becomes the QP's; none does if there is none (0). */
+void share_door_join_locked(struct dev_qp *qp, uint64_t door) REQUIRES(qp->lock);
+void share_door_leave_locked(struct dev_qp *qp) REQUIRES(qp->lock);
+/* The QP's state or rights have changed: the door opens or closes. */
+void share_door_update_locked(struct dev_qp *qp) REQUIRES(qp->lock);
+/* Waits for those who came before it was closed, or had less rights. Without locks
+ * that the progress thread needs. */
+void share_door_wait(uint64_t door);
+
+/* Who knows the words: waits until none of them is `value` in the bits of `mask`. Key
+ * in the upper half, door index + 1 in the lower. Set once. */
+void share_set_wait(void (*wait)(uint64_t value, uint64_t mask));
+
+#endif

@@ -1,0 +1,633 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Design notes.
+ *
+ * The target opens its own /proc/self/mem and passes the descriptor. Unlike a pid it
+ * names the memory: after an exec or the end of the target it moves 0 bytes, and it
+ * works across pid namespaces. process_vm_writev() is faster for much data, but goes
+ * by pid. So each such call comes after a read of the target's nonce through the
+ * descriptor: while the memory is there, its process is, and the pid is its.
+ *
+ * What the target allows it says in a table (dev/share.h), which is looked at under
+ * a word of ours that it waits for before it takes anything back. What the table
+ * does not allow, or what fails in any way, is sent to the target after all, which
+ * finds the right status: nothing is refused here.
+ *
+ * Direct access is no boundary of security: it is given to who might attach with a
+ * debugger instead. */
+#include "shm/direct.h"
+
+#include "base/conf.h"
+#include "base/fdset.h"
+#include "base/log.h"
+#include "dev/share.h"
+#include "iwarp/iwarp.h"
+#include "shm/link.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/magic.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/uio.h>
+#include <sys/vfs.h>
+#include <unistd.h>
+
+enum {
+	PID_MIN = 24 * 1024, /* bytes from which a call by pid, and its check, are faster */
+	LINE = 64,
+	SPINS = 200,
+	WAIT_NS = 50 * 1000, /* between two looks at another process's word */
+};
+
+#define TABLE_SEALS (F_SEAL_SHRINK | F_SEAL_SEAL)
+
+struct direct {
+	atomic_int refs;
+	struct link *l;
+	/* as initiator; mem -1 unless self: the peer has offered nothing */
+	struct direct_shared *ours;
+	const struct share_table *t;
+	_Atomic size_t t_size; /* of the file, as last seen */
+	int t_fd, mem;
+	bool self;
+	pid_t pid;		/* 0: of another pid namespace */
+	_Atomic bool by_pid, off; /* calls by pid work; nothing does any more */
+	uint64_t nonce_at, nonce;
+	/* as target */
+	struct direct_shared *theirs;
+	int sock; /* its end tells of the peer's; -1 within a process */
+	_Atomic bool dead;
+	struct list node; /* targets.list */
+};
+
+/* Links whose words count. */
+static struct {
+	struct lock lock; /* innermost */
+	struct list list;
+} targets = { LOCK_INIT, LIST_INIT(targets.list) };
+
+static uint64_t nonce; /* drawn once; targets.lock */
+
+/* ---- the target's side ------------------------------------------------------------- */
+
+static bool yama_forbids(void)
+{
+	int fd = open("/proc/sys/kernel/yama/ptrace_scope", O_RDONLY | O_CLOEXEC);
+	char c = '0';
+
+	if (fd < 0)
+		return errno != ENOENT;
+	if (read(fd, &c, 1) != 1)
+		c = '?';
+	close(fd);
+	return c != '0';
+}
+
+/* Would the kernel let a process of our user do it anyway? */
+static bool allowed(void)
+{
+	switch (conf_get()->direct) {
+	case CONF_DIRECT_OFF:
+		return false;
+	case CONF_DIRECT_AUTO:
+		return prctl(PR_GET_DUMPABLE) == 1 && !yama_forbids();
+	default:
+		return true;
+	}
+}
+
+static int open_memory(void)
+{
+	static int mem = -1; /* one for all links */
+
+	lock_assert_held(&targets.lock);
+	if (mem < 0)
+		mem = fdset_take(open("/proc/self/mem", O_RDWR | O_CLOEXEC));
+	while (mem >= 0 && !nonce)
+		if (getrandom(&nonce, sizeof(nonce), GRND_NONBLOCK) != sizeof(nonce))
+			nonce = loop_now();
+	return mem;
+}
+
+unsigned direct_offer(struct direct_offer *o, int *fds)
+{
+	int mem = -1;
+
+	*o = (struct direct_offer){ 0 };
+	if (share_fd() < 0 || !allowed())
+		return 0;
+	lock_get(&targets.lock);
+	mem = open_memory();
+	lock_put(&targets.lock);
+	if (mem < 0) {
+		log_info("no direct access for others: /proc/self/mem: %s",
+			 strerror(errno));
+		return 0;
+	}
+	fds[0] = share_fd();
+	fds[1] = mem;
+	o->fds = DIRECT_FDS;
+	o->table = SHARE_VERSION;
+	o->nonce_at = (uintptr_t)&nonce;
+	o->nonce = nonce;
+	return DIRECT_FDS;
+}
+
+static bool peer_ended(const struct direct *d)
+{
+	struct pollfd p = { .fd = d->sock, .events = POLLRDHUP };
+
+	return d->sock >= 0 && poll(&p, 1, 0) > 0;
+}
+
+/* The peer's word names what is to be taken back: until it does not, or the peer has
+ * ended. A peer that is stopped is waited for. */
+static void word_wait(struct direct *d, _Atomic uint64_t *word, uint64_t value,
+		      uint64_t mask)
+{
+	const struct timespec pause = { .tv_nsec = WAIT_NS };
+	uint64_t from = 0;
+	bool told = false;
+
+	for (unsigned i = 0; (atomic_load(word) & mask) == value; i++) {
+		if (i < SPINS)
+			continue;
+		if (!from)
+			from = loop_now();
+		if (atomic_load(&d->dead) || peer_ended(d))
+			return;
+		if (!told && loop_now() - from > SEC) {
+			told = true;
+			log_warn("memory cannot be taken back: process %d is in the middle "
+				 "of an access to it (stopped?)",
+				 (int)d->pid);
+		}
+		ppoll(NULL, 0, &pause, NULL);
+	}
+}
+
+static void direct_put(struct direct *d)
+{
+	if (atomic_fetch_sub(&d->refs, 1) == 1)
+		free(d);
+}
+
+/* One word that has to be waited for, with a reference of its owner. */
+static struct direct *find_user(uint64_t value, uint64_t mask, _Atomic uint64_t **word)
+{
+	struct direct *d, *found = NULL;
+
+	lock_get(&targets.lock);
+	list_for_each(d, &targets.list, node) {
+		uint32_t n = atomic_load(&d->theirs->high);
+
+		n = n < DIRECT_USERS ? n : DIRECT_USERS;
+		for (uint32_t i = 0; i < n && !found; i++) {
+			*word = &d->theirs->user[i].word;
+			if ((atomic_load(*word) & mask) == value && !atomic_load(&d->dead))
+				found = d;
+		}
+		if (found)
+			break;
+	}
+	if (found) {
+		atomic_fetch_add(&found->refs, 1);
+		link_get(found->l); /* the segment stays */
+	}
+	lock_put(&targets.lock);
+	return found;
+}
+
+static void wait_for_users(uint64_t value, uint64_t mask)
+{
+	_Atomic uint64_t *word;
+	struct direct *d;
+
+	while ((d = find_user(value, mask, &word))) {
+		struct link *l = d->l;
+
+		word_wait(d, word, value, mask);
+		if (peer_ended(d))
+			atomic_store(&d->dead, true);
+		direct_put(d);
+		link_put(l);
+	}
+}
+
+/* ---- the initiator's side ------------------------------------------------------------ */
+
+static bool table_take(struct direct *d, int fd)
+{
+	struct stat st;
+	void *t;
+
+	if (fstat(fd, &st) || (size_t)st.st_size < offsetof(struct share_table, key) ||
+	    (fcntl(fd, F_GET_SEALS) & TABLE_SEALS) != TABLE_SEALS)
+		return false;
+	t = mmap(NULL, sizeof(*d->t), PROT_READ, MAP_SHARED, fd, 0);
+	if (t == MAP_FAILED)
+		return false;
+	madvise(t, sizeof(*d->t), MADV_DONTFORK);
+	madvise(t, sizeof(*d->t), MADV_DONTDUMP);
+	d->t = t;
+	d->t_size = (size_t)st.st_size;
+	d->t_fd = fdset_take(fcntl(fd, F_DUPFD_CLOEXEC, 0));
+	return d->t_fd >= 0;
+}
+
+static bool nonce_there(const struct direct *d)
+{
+	uint64_t is;
+
+	return pread(d->mem, &is, sizeof(is), (off_t)d->nonce_at) == sizeof(is) &&
+	       is == d->nonce;
+}
+
+static bool memory_take(struct direct *d, int fd)
+{
+	struct statfs fs;
+
+	if (fstatfs(fd, &fs) || fs.f_type != PROC_SUPER_MAGIC)
+		return false;
+	d->mem = fdset_take(fcntl(fd, F_DUPFD_CLOEXEC, 0));
+	return d->mem >= 0 && nonce_there(d);
+}
+
+/* Does the pid name the same process in our namespace, and may we? */
+static bool pid_works(const struct direct *d)
+{
+	uint64_t is = 0;
+	struct iovec here = { &is, sizeof(is) };
+	struct iovec there = { (void *)(uintptr_t)d->nonce_at, sizeof(is) };
+
+	return d->pid && conf_get()->direct != CONF_DIRECT_MEM &&
+	       process_vm_readv(d->pid, &here, 1, &there, 1, 0) == sizeof(is) &&
+	       is == d->nonce;
+}
+
+static pid_t pid_of_peer(int sock)
+{
+	struct ucred c;
+	socklen_t len = sizeof(c);
+
+	return getsockopt(sock, SOL_SOCKET, SO_PEERCRED, &c, &len) ? 0 : c.pid;
+}
+
+static struct direct *direct_new(struct link *l, int side)
+{
+	struct direct *d = calloc(1, sizeof(*d));
+
+	if (!d)
+		return NULL;
+	atomic_init(&d->refs, 1);
+	d->l = l;
+	d->ours = &l->seg->direct[side];
+	d->theirs = &l->seg->direct[!side];
+	d->t_fd = d->mem = -1;
+	d->sock = l->sock.fd;
+	list_init(&d->node);
+	share_set_wait(wait_for_users);
+	lock_get(&targets.lock);
+	list_add_tail(&targets.list, &d->node);
+	lock_put(&targets.lock);
+	l->direct = d;
+	return d;
+}
+
+void direct_join(struct link *l, int side, const struct direct_offer *o, const int *fds,
+		 int n)
+{
+	struct direct *d = direct_new(l, side);
+
+	if (!d)
+		return;
+	d->pid = pid_of_peer(d->sock);
+	d->off = true;
+	if (o->fds != DIRECT_FDS || n != DIRECT_FDS || o->table != SHARE_VERSION ||
+	    conf_get()->direct == CONF_DIRECT_OFF)
+		return;
+	d->nonce_at = o->nonce_at;
+	d->nonce = o->nonce;
+	d->off = !table_take(d, fds[0]) || !memory_take(d, fds[1]);
+	d->by_pid = !d->off && pid_works(d);
+	log_info("process %d is accessed %s", (int)d->pid,
+		 d->off	    ? "by messages alone: its offer does not work" :
+		 d->by_pid ? "directly" :
+			      "directly, by descriptor alone");
+}
+
+void direct_join_self(struct link *l, int side)
+{
+	struct direct *d = share_table() ? direct_new(l, side) : NULL;
+
+	if (!d)
+		return;
+	d->self = true;
+	d->t = share_table();
+}
+
+void direct_break(struct direct *d)
+{
+	if (!d)
+		return;
+	atomic_store(&d->off, true);
+	atomic_store(&d->dead, true);
+	atomic_store(&d->theirs->closed, 1);
+	lock_get(&targets.lock);
+	list_del(&d->node);
+	lock_put(&targets.lock);
+}
+
+void direct_free(struct direct *d)
+{
+	if (!d)
+		return;
+	lock_get(&targets.lock);
+	list_del(&d->node);
+	lock_put(&targets.lock);
+	if (d->t && !d->self)
+		munmap((void *)(uintptr_t)d->t, sizeof(*d->t));
+	fdset_close(d->t_fd);
+	fdset_close(d->mem);
+	direct_put(d);
+}
+
+/* ---- one access ---------------------------------------------------------------------- */
+
+/* Our word, which says what is accessed from here on; NULL: all are taken. */
+static _Atomic uint64_t *word_take(struct direct *d, uint64_t value)
+{
+	static _Thread_local unsigned hint;
+	struct direct_shared *sh = d->ours;
+
+	for (unsigned n = 0; n < DIRECT_USERS; n++) {
+		unsigned i = (hint + n) % DIRECT_USERS;
+		uint64_t none = 0;
+
+		for (uint32_t h = atomic_load_explicit(&sh->high, memory_order_relaxed);
+		     h <= i && !atomic_compare_exchange_weak(&sh->high, &h, i + 1);)
+			;
+		if (atomic_compare_exchange_strong(&sh->user[i].word, &none, value)) {
+			hint = i;
+			return &sh->user[i].word;
+		}
+	}
+	return NULL;
+}
+
+static void word_give(_Atomic uint64_t *word)
+{
+	atomic_store_explicit(word, 0, memory_order_release);
+}
+
+/* The key's row, or NULL: none, or the file does not reach there. */
+static const struct share_key *row_of(struct direct *d, uint32_t key)
+{
+	uint32_t i = ((key >> 8) ^ d->t->key_xor) * d->t->key_inv & SHARE_KEY_MASK;
+	size_t end = offsetof(struct share_table, key) + ((size_t)i + 1) * sizeof(d->t->key[0]);
+	struct stat st;
+
+	if (i >= SHARE_KEYS)
+		return NULL;
+	if (d->self)
+		return share_has_key(i) ? &d->t->key[i] : NULL;
+	if (end > atomic_load_explicit(&d->t_size, memory_order_relaxed)) {
+		if (fstat(d->t_fd, &st) || (size_t)st.st_size < end)
+			return NULL;
+		atomic_store_explicit(&d->t_size, (size_t)st.st_size, memory_order_relaxed);
+	}
+	return &d->t->key[i];
+}
+
+/* The checks of mr.c and responder.c, by what the target has published. Under a word
+ * of ours. The target's address, or 0. */
+static uint64_t look(const struct stream *s, struct direct *d, const struct wqe *w)
+{
+	bool read = w->opcode == IBV_WR_RDMA_READ;
+	const struct share_door *door = &d->t->door[share_door_index(s->shm.peer_door)];
+	const struct share_key *k = row_of(d, w->rkey);
+	unsigned access = read ? IBV_ACCESS_REMOTE_READ : IBV_ACCESS_REMOTE_WRITE;
+	uint64_t is = atomic_load(&door->word);
+
+	/* More at once than the target keeps: that is its to refuse. */
+	if (read && s->qp->attr.max_rd_atomic > atomic_load(&door->reads))
+		return 0;
+	if (is >> 32 != s->shm.peer_door >> 32 ||
+	    !(is & (read ? SHARE_READ : SHARE_WRITE)) || door->psn != s->qp->attr.sq_psn)
+		return 0;
+	if (!k || !w->rkey || atomic_load(&k->key) != w->rkey || k->pd != door->pd ||
+	    (k->access & access) != access || (k->qp_id && k->qp_id != door->qp_id))
+		return 0;
+	if (w->raddr < k->iova || w->raddr - k->iova > k->len ||
+	    w->length > k->len - (w->raddr - k->iova))
+		return 0;
+	if (atomic_load(&d->ours->closed))
+		return 0;
+	return k->addr + (w->raddr - k->iova);
+}
+
+struct copy {
+	struct iovec iov[DEV_MAX_SGE + 3]; /* ours */
+	int n;
+	uint64_t at; /* the target's */
+	uint32_t len;
+	bool read;
+};
+
+/* Has an iovec end after `pos` bytes. */
+static void cut_at(struct copy *c, uint32_t pos)
+{
+	int i = 0;
+
+	while (pos && i < c->n && pos >= c->iov[i].iov_len)
+		pos -= (uint32_t)c->iov[i++].iov_len;
+	if (!pos || i == c->n)
+		return;
+	memmove(&c->iov[i + 1], &c->iov[i], (size_t)(c->n - i) * sizeof(c->iov[0]));
+	c->iov[i].iov_len = pos;
+	c->iov[i + 1].iov_base = (uint8_t *)c->iov[i + 1].iov_base + pos;
+	c->iov[i + 1].iov_len -= pos;
+	c->n++;
+}
+
+/* DESIGN, write order: the last 64 bytes show after what is before them, and of these
+ * the last line after the rest. An iovec is copied by itself, and stores of a
+ * string move do not pass those of the next. */
+static void cut_tail(struct copy *c)
+{
+	const struct iovec *last = &c->iov[c->n - 1];
+	uint64_t end = c->read ? (uintptr_t)last->iov_base + last->iov_len : c->at + c->len;
+	uint32_t in_line = (uint32_t)((end - 1) % LINE) + 1;
+
+	if (in_line < c->len)
+		cut_at(c, c->len - in_line);
+	if (in_line < LINE && LINE < c->len)
+		cut_at(c, c->len - LINE);
+}
+
+static void copy_advance(struct copy *c, size_t n)
+{
+	int i = 0;
+
+	c->at += n;
+	c->len -= (uint32_t)n;
+	while (n && n >= c->iov[i].iov_len)
+		n -= c->iov[i++].iov_len;
+	c->n -= i;
+	memmove(c->iov, c->iov + i, (size_t)c->n * sizeof(c->iov[0]));
+	if (n) {
+		c->iov[0].iov_base = (uint8_t *)c->iov[0].iov_base + n;
+		c->iov[0].iov_len -= n;
+	}
+}
+
+static ssize_t copy_by_pid(struct direct *d, const struct copy *c, int n, size_t len)
+{
+	struct iovec there = { (void *)(uintptr_t)c->at, len };
+	ssize_t ret;
+
+	if (!nonce_there(d)) {
+		log_info("process %d is not what it was", (int)d->pid);
+		atomic_store(&d->off, true);
+		return -EPIPE;
+	}
+	ret = c->read ? process_vm_readv(d->pid, c->iov, (unsigned long)n, &there, 1, 0) :
+			process_vm_writev(d->pid, c->iov, (unsigned long)n, &there, 1, 0);
+	if (ret >= 0)
+		return ret;
+	if (errno == EPERM || errno == ENOSYS || errno == EACCES || errno == ESRCH) {
+		log_info("process %d: no access by pid any more: %s", (int)d->pid,
+			 strerror(errno));
+		atomic_store(&d->by_pid, false);
+		return 0;
+	}
+	return -errno;
+}
+
+static ssize_t copy_by_mem(struct direct *d, const struct copy *c, int n)
+{
+	off_t at = (off_t)c->at;
+	ssize_t ret;
+
+	if (n == 1)
+		ret = c->read ? pread(d->mem, c->iov->iov_base, c->iov->iov_len, at) :
+				pwrite(d->mem, c->iov->iov_base, c->iov->iov_len, at);
+	else
+		ret = c->read ? preadv(d->mem, c->iov, n, at) : pwritev(d->mem, c->iov, n, at);
+	if (ret > 0 || (ret < 0 && errno == EINTR))
+		return ret > 0 ? ret : 0;
+	/* 0: the memory is gone, its process has ended or runs another program. */
+	if (!ret || errno == EPERM || errno == EACCES || errno == ENOSYS || errno == EBADF)
+		atomic_store(&d->off, true);
+	return ret ? -errno : -EPIPE;
+}
+
+/* Only x86 keeps the order of the iovecs without help. */
+static int group(const struct copy *c)
+{
+#if defined(__x86_64__) || defined(__i386__)
+	return c->n;
+#else
+	int cuts = c->n < 3 ? c->n - 1 : 2;
+
+	atomic_thread_fence(memory_order_seq_cst);
+	return c->n > cuts + 1 ? c->n - cuts : 1;
+#endif
+}
+
+static int copy_between(struct direct *d, struct copy *c)
+{
+	while (c->len) {
+		int n = group(c);
+		size_t len = 0;
+		ssize_t ret = 0;
+
+		for (int i = 0; i < n; i++)
+			len += c->iov[i].iov_len;
+		if (len >= PID_MIN && atomic_load_explicit(&d->by_pid, memory_order_relaxed))
+			ret = copy_by_pid(d, c, n, len);
+		if (!ret)
+			ret = copy_by_mem(d, c, n);
+		if (ret < 0)
+			return (int)ret;
+		copy_advance(c, (size_t)ret);
+	}
+	return 0;
+}
+
+/* One after the other: the last word of the last is stored last. */
+static int copy_within(struct copy *c)
+{
+	uint8_t *there = (uint8_t *)(uintptr_t)c->at;
+	int ret = 0;
+
+	for (int i = 0; i < c->n && !ret; i++) {
+		size_t n = c->iov[i].iov_len;
+
+		ret = c->read ? place_bytes_from(c->iov[i].iov_base, there, n) :
+				place_bytes_from(there, c->iov[i].iov_base, n);
+		there += n;
+	}
+	return ret;
+}
+
+static int access_target(struct stream *s, struct direct *d, const struct wqe *w,
+			 uint32_t off, struct copy *c)
+{
+	uint64_t names = (uint64_t)w->rkey << 32 | (uint32_t)s->shm.peer_door;
+	_Atomic uint64_t *word = word_take(d, names);
+	int ret = -EACCES;
+
+	if (!word)
+		return -EBUSY;
+	c->at = look(s, d, w);
+	if (c->at) {
+		c->at += off;
+		if (!d->self && off + c->len == w->length)
+			cut_tail(c);
+		ret = d->self ? copy_within(c) : copy_between(d, c);
+	}
+	word_give(word);
+	return ret;
+}
+
+int direct_run(struct stream *s, const struct wqe *w, uint32_t off, uint32_t len)
+{
+	struct direct *d = s->shm.l->direct;
+	struct mr_slot *refs[DEV_MAX_SGE];
+	struct copy c;
+	int maps = 0, ret;
+
+	lock_assert_held(&s->lock);
+	if (!d || atomic_load_explicit(&d->off, memory_order_relaxed) ||
+	    share_door_index(s->shm.peer_door) >= SHARE_DOORS || s->shm.closed_in ||
+	    s->state != STREAM_OPEN)
+		return -ENOENT;
+	c.read = w->opcode == IBV_WR_RDMA_READ;
+	c.len = len;
+	if (w->is_inline) {
+		c.iov[0] = (struct iovec){ (uint8_t *)(uintptr_t)w->sge + off, len };
+		c.n = 1;
+	} else {
+		/* What is refused must not have had an effect. */
+		if (!off && len < w->length &&
+		    sge_check(s->qp->pd, w->sge, w->num_sge,
+			      c.read ? IBV_ACCESS_LOCAL_WRITE : MR_LOCAL_READ))
+			return -EACCES;
+		maps = sge_map(s->qp->pd, w->sge, w->num_sge, off, len,
+			       c.read ? IBV_ACCESS_LOCAL_WRITE : MR_LOCAL_READ, c.iov, refs,
+			       DEV_MAX_SGE);
+		if (maps <= 0)
+			return maps ? maps : -EINVAL;
+		c.n = maps;
+	}
+	ret = access_target(s, d, w, off, &c);
+	sge_unmap(refs, maps);
+	return ret;
+}

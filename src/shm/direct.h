@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Direct access: RDMA writes and reads carried out by the initiator alone, in the
+ * memory of the target, which hears nothing of them. Each side of a link offers it
+ * to the other, or not; see direct.c. */
+#ifndef ANYRDMA_SHM_DIRECT_H
+#define ANYRDMA_SHM_DIRECT_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+struct direct;
+struct link;
+struct stream;
+struct wqe;
+
+enum {
+	DIRECT_FDS = 2,	    /* descriptors of an offer: keys, memory */
+	DIRECT_USERS = 32,  /* at the same time, of one link; more use the ring */
+};
+
+/* Words that name what is being accessed (dev/share.h), written by the initiator, a
+ * line for each. */
+struct direct_shared {
+	/* initiator: words that were ever used */
+	_Alignas(64) _Atomic uint32_t high;
+	/* target: nothing is allowed any more */
+	_Alignas(64) _Atomic uint32_t closed;
+	struct {
+		_Alignas(64) _Atomic uint64_t word;
+	} user[DIRECT_USERS];
+};
+
+/* Goes with a greeting. */
+struct direct_offer {
+	uint32_t fds;	   /* DIRECT_FDS, or 0: no offer */
+	uint32_t table;	   /* SHARE_VERSION */
+	uint64_t nonce_at; /* an address of the target, */
+	uint64_t nonce;	   /* and the word that is there */
+};
+
+/* Fills in what we allow; the number of descriptors in fds, which stay ours. */
+unsigned direct_offer(struct direct_offer *o, int *fds);
+/* The link to its maker (side 1) or user (side 0), with the peer's offer. Descriptors
+ * are duplicated. */
+void direct_join(struct link *l, int side, const struct direct_offer *o, const int *fds,
+		 int n);
+/* Both ends are in this process. */
+void direct_join_self(struct link *l, int side);
+/* No access by either side any more; with l->rx_lock. NULL is allowed. */
+void direct_break(struct direct *d);
+void direct_free(struct direct *d);
+
+/* medium.direct */
+int direct_run(struct stream *s, const struct wqe *w, uint32_t off, uint32_t len);
+
+#endif
