@@ -1,0 +1,565 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* RDMA writes and reads that the target hears nothing of. */
+#include "far.h"
+
+#include <sys/mman.h>
+
+enum { MIB = 1 << 20, BIG = 9 * MIB };
+
+/* ---- targets that do nothing ------------------------------------------------------- */
+
+static void target_checks(struct peer *me, void *arg)
+{
+	struct conf_buf big;
+	uint32_t seed;
+
+	(void)arg;
+	far_open(1, 1);
+	big = conf_buf(dev.pd, BIG, CONF_RW);
+	board->addr[1] = (uintptr_t)big.p;
+	board->rkey[1] = big.mr->rkey;
+	far_meet();
+	conf_pattern(far_side[0].b.p + MIB / 2, MIB / 2, 99);
+	peer_say(me, 'r');
+	while ((seed = peer_hear_u32(me))) {
+		uint32_t off = peer_hear_u32(me), len = peer_hear_u32(me);
+		const uint8_t *p = off == UINT32_MAX ? big.p : far_side[0].b.p + off;
+
+		peer_say(me, conf_pattern_ok(p, len, seed) ? 'y' : 'n');
+	}
+}
+
+static void ask(struct peer *t, uint32_t seed, uint32_t off, uint32_t len)
+{
+	peer_go_on(t);
+	peer_say_u32(t, seed);
+	peer_say_u32(t, off);
+	peer_say_u32(t, len);
+	peer_hear(t, 'y');
+	peer_stop(t);
+}
+
+static void written(struct peer *t, uint32_t off, uint32_t len)
+{
+	uint32_t seed = off + len;
+
+	conf_pattern(far_side[0].b.p + off, len, seed);
+	far_do(0, IBV_WR_RDMA_WRITE, off, len, IBV_WC_SUCCESS);
+	ask(t, seed, off, len);
+}
+
+/* Not one of its threads runs. */
+static void target_is_stopped(void)
+{
+	static const uint32_t lens[] = { 1,    8,     63,    64,    65,	   100,	  129,
+					 4096, 10000, 24575, 24576, 70000, MIB / 2 - 61 };
+	struct peer t = far_start(target_checks, NULL);
+
+	far_open(0, 1);
+	far_meet();
+	peer_hear(&t, 'r');
+	peer_stop(&t);
+	for (unsigned i = 0; i < sizeof(lens) / sizeof(lens[0]); i++) {
+		written(&t, 0, lens[i]);
+		written(&t, 61, lens[i]); /* the end is in the middle of a line */
+	}
+	far_do(0, IBV_WR_RDMA_READ, MIB / 2, MIB / 2, IBV_WC_SUCCESS);
+	CHECK(conf_pattern_ok(far_side[0].b.p + MIB / 2, MIB / 2, 99));
+	peer_go_on(&t);
+	peer_say_u32(&t, 0);
+	peer_end(&t);
+}
+
+/* Several entries, inline data, and more than one turn. */
+static void all_sorts_of_requests(void)
+{
+	struct peer t = far_start(target_checks, NULL);
+	struct ibv_send_wr wr;
+	struct ibv_sge sge[4];
+	struct conf_buf big;
+
+	far_open(0, 1);
+	far_meet();
+	peer_hear(&t, 'r');
+	peer_stop(&t);
+	conf_pattern(far_side[0].b.p, 1000, 5);
+	for (size_t i = 0, at = 0; i < 4; at += sge[i++].length)
+		sge[i] = conf_sge(&far_side[0].b, at, (size_t[]){ 1, 700, 290, 9 }[i]);
+	wr = conf_rdma(1, IBV_WR_RDMA_WRITE, sge, 4, (void *)(uintptr_t)board->addr[0],
+		       board->rkey[0]);
+	OK(conf_post(far_side[0].qp, &wr));
+	conf_wc_ok(far_side[0].cq, 1);
+	ask(&t, 5, 0, 1000);
+	big = conf_buf(dev.pd, BIG, CONF_RW);
+	conf_pattern(big.p, BIG, 6);
+	sge[0] = conf_sge(&big, 0, BIG);
+	wr = conf_rdma(2, IBV_WR_RDMA_WRITE, sge, 1, (void *)(uintptr_t)board->addr[1],
+		       board->rkey[1]);
+	OK(conf_post(far_side[0].qp, &wr));
+	conf_wc_ok(far_side[0].cq, 2);
+	ask(&t, 6, UINT32_MAX, BIG);
+	memset(big.p, 0, BIG);
+	wr.opcode = IBV_WR_RDMA_READ;
+	OK(conf_post(far_side[0].qp, &wr));
+	conf_wc_ok(far_side[0].cq, 2);
+	CHECK(conf_pattern_ok(big.p, BIG, 6));
+	peer_go_on(&t);
+	peer_say_u32(&t, 0);
+	peer_end(&t);
+}
+
+/* What was sent before and is not answered is not overtaken. */
+static void target_sends_in_order(struct peer *me, void *arg)
+{
+	volatile uint8_t *flag;
+
+	(void)arg;
+	far_open(1, 1);
+	flag = far_side[0].b.p + 100;
+	*flag = 0;
+	peer_say(me, 'r');
+	peer_hear(me, 'g');
+	EQ(*flag, 0); /* the receive is not posted yet: neither is there */
+	OK(conf_recv(far_side[0].qp, 5, &far_side[0].b, 4096, 4096));
+	conf_wc_ok(far_side[0].cq, 5);
+	WAIT_FOR(*flag == 1);
+	peer_hear(me, 'x');
+}
+
+static void no_overtaking(void)
+{
+	struct peer t = far_start(target_sends_in_order, NULL);
+	struct ibv_send_wr wr;
+	struct ibv_sge sge;
+
+	far_open(0, 1);
+	peer_hear(&t, 'r');
+	sge = conf_sge(&far_side[0].b, 0, 64);
+	wr = conf_wr(1, IBV_WR_SEND, &sge, 1);
+	OK(conf_post(far_side[0].qp, &wr));
+	far_side[0].b.p[100] = 1;
+	far_post(0, IBV_WR_RDMA_WRITE, 2, 100, 1);
+	conf_wc_none(far_side[0].cq, CONF_QUIET);
+	peer_say(&t, 'g');
+	conf_wc_ok(far_side[0].cq, 1);
+	conf_wc_ok(far_side[0].cq, 2);
+	far_end(&t);
+}
+
+/* ---- the last byte ------------------------------------------------------------------- */
+
+enum { ROUNDS = 50000, LAST = 2048, SECONDS = 4 };
+
+/* Spins on the last byte and never calls the library. Each round has another value,
+ * so everything before it must have it too. */
+static void target_spins(struct peer *me, void *arg)
+{
+	uint32_t shift = *(uint32_t *)arg;
+	volatile uint8_t *p;
+	unsigned bad = 0;
+
+	far_open(1, 1);
+	p = far_side[0].b.p + shift;
+	memset((void *)(uintptr_t)p, 0, LAST);
+	far_meet();
+	for (unsigned r = 1; !atomic_load(&board->word[1]); r++) {
+		uint8_t v = (uint8_t)(r % 251 + 1);
+
+		while (p[LAST - 1] != v && !atomic_load(&board->word[1]))
+			AT("spinning on the last byte");
+		if (p[LAST - 1] != v)
+			break;
+		atomic_thread_fence(memory_order_acquire);
+		for (unsigned i = 0; i < LAST; i++)
+			bad += p[i] != v;
+		atomic_store(&board->word[0], r);
+	}
+	EQ(bad, 0);
+	peer_hear(me, 'x');
+}
+
+static void last_byte(uint32_t shift)
+{
+	struct peer t = far_start(target_spins, &shift);
+	uint64_t end;
+
+	far_open(0, 1);
+	far_meet();
+	end = conf_now() + SECONDS * 1000000000ull;
+	for (unsigned r = 1; r <= ROUNDS && conf_now() < end; r++) {
+		memset(far_side[0].b.p + shift, (int)(r % 251 + 1), LAST);
+		far_do(0, IBV_WR_RDMA_WRITE, shift, LAST, IBV_WC_SUCCESS);
+		while (atomic_load(&board->word[0]) != r)
+			AT("waiting for who spins");
+	}
+	atomic_store(&board->word[1], 1);
+	far_end(&t);
+}
+
+static void last_byte_comes_last(void)
+{
+	last_byte(0);
+}
+
+static void last_byte_of_a_line(void)
+{
+	last_byte(37);
+}
+
+/* ---- taking back ------------------------------------------------------------------------ */
+
+enum { HAMMER = 16, LEN = 48 * 1024 };
+
+/* Nothing changes any more. */
+static void watch(const volatile uint8_t *p, size_t len)
+{
+	uint64_t end;
+
+	memset((void *)(uintptr_t)p, 0, len);
+	end = conf_now() + 3 * 1000 * 1000;
+	while (conf_now() < end)
+		for (size_t i = 0; i < len; i += 64)
+			if (p[i])
+				FAIL("byte %zu was written after it was taken back", i);
+}
+
+enum how { DEREG, ERR_STATE, NO_RIGHT, DESTROY, INVALIDATE, HOWS };
+
+static void take_back(struct side *s, enum how how, struct ibv_mr *mr)
+{
+	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_RTS };
+
+	switch (how) {
+	case DEREG:
+		EQ(ibv_dereg_mr(mr), 0);
+		return;
+	case ERR_STATE:
+		EQ(to_state(s, IBV_QPS_ERR), 0);
+		break;
+	case NO_RIGHT:
+		EQ(ibv_modify_qp(s->qp, &attr, IBV_QP_STATE | IBV_QP_ACCESS_FLAGS), 0);
+		break;
+	case DESTROY:
+		OK(ibv_destroy_qp(s->qp));
+		break;
+	default:
+		EQ(ibv_rereg_mr(mr, IBV_REREG_MR_CHANGE_ACCESS, NULL, NULL, 0,
+				IBV_ACCESS_LOCAL_WRITE),
+		   0);
+	}
+	watch(mr->addr, LEN); /* while it is registered: the QP alone forbids it */
+	EQ(ibv_dereg_mr(mr), 0);
+}
+
+static void target_takes_back(struct peer *me, void *arg)
+{
+	enum how how = *(enum how *)arg;
+	struct ibv_mr *mr[HAMMER];
+	uint8_t *p;
+
+	(void)me;
+	far_open(1, HAMMER);
+	for (unsigned i = 0; i < HAMMER; i++) {
+		p = mmap(NULL, LEN, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+		CHECK(p != MAP_FAILED);
+		MUST(mr[i] = ibv_reg_mr(dev.pd, p, LEN, CONF_RW));
+		board->addr[i] = (uintptr_t)p;
+		board->rkey[i] = mr[i]->rkey;
+	}
+	far_meet();
+	for (unsigned i = 0; i < HAMMER; i++) {
+		p = (uint8_t *)(uintptr_t)board->addr[i];
+		WAIT_FOR(atomic_load(&board->word[0]) == i + 1 && ((volatile uint8_t *)p)[LEN - 1]);
+		take_back(&far_side[i], how, mr[i]);
+		if (how == DEREG)
+			watch(p, LEN);
+		atomic_store(&board->word[1], i + 1);
+	}
+	peer_hear(me, 'x');
+}
+
+static int wanted(enum how how)
+{
+	return how == ERR_STATE || how == DESTROY ? IBV_WC_RETRY_EXC_ERR :
+	       how == NO_RIGHT			  ? IBV_WC_REM_INV_REQ_ERR :
+						    IBV_WC_REM_ACCESS_ERR;
+}
+
+static void hammered(enum how how)
+{
+	struct peer t = far_start(target_takes_back, &how);
+	unsigned done = 0;
+	struct ibv_wc wc;
+
+	far_open(0, HAMMER);
+	far_meet();
+	for (unsigned i = 0; i < HAMMER; i++) {
+		size_t len = i % 2 ? LEN : 2000; /* by pid, by descriptor */
+
+		memset(far_side[i].b.p, 1, LEN);
+		far_do(i, IBV_WR_RDMA_WRITE, 0, LEN, IBV_WC_SUCCESS);
+		atomic_store(&board->word[0], i + 1);
+		do {
+			far_post(i, IBV_WR_RDMA_WRITE, 7, 0, len);
+			conf_wc(far_side[i].cq, &wc);
+			done += !wc.status;
+		} while (!wc.status);
+		EQ(wc.status, wanted(how));
+		WAIT_FOR(atomic_load(&board->word[1]) == i + 1);
+	}
+	CHECK(done > HAMMER);
+	far_end(&t);
+}
+
+static void deregistered_while_written(void)
+{
+	hammered(DEREG);
+}
+
+static void reregistered_while_written(void)
+{
+	hammered(INVALIDATE);
+}
+
+static void error_state_while_written(void)
+{
+	hammered(ERR_STATE);
+}
+
+static void right_taken_while_written(void)
+{
+	hammered(NO_RIGHT);
+}
+
+static void destroyed_while_written(void)
+{
+	hammered(DESTROY);
+}
+
+/* A process that is stopped in the middle of an access, perhaps, holds up who takes
+ * memory back, but not for ever. */
+static void target_of_a_stopped(struct peer *me, void *arg)
+{
+	(void)me;
+	(void)arg;
+	far_open(0, 1);
+	for (;;) {
+		far_post(0, IBV_WR_RDMA_WRITE, 7, 0, MIB);
+		conf_wc_ok(far_side[0].cq, 7);
+		atomic_fetch_add(&board->word[0], 1);
+	}
+}
+
+static void *deregister(void *arg)
+{
+	EQ(ibv_dereg_mr(arg), 0);
+	return NULL;
+}
+
+static void initiator_is_stopped(void)
+{
+	struct peer t = far_start(target_of_a_stopped, NULL);
+	pthread_t thread;
+
+	far_open(1, 1);
+	WAIT_FOR(atomic_load(&board->word[0]) > 10);
+	peer_stop(&t);
+	thread = conf_thread(deregister, far_side[0].b.mr);
+	usleep(20000);
+	peer_go_on(&t);
+	conf_join(thread);
+	peer_kill(&t);
+}
+
+static void initiator_is_killed(void)
+{
+	struct peer t = far_start(target_of_a_stopped, NULL);
+	pthread_t thread;
+
+	far_open(1, 1);
+	WAIT_FOR(atomic_load(&board->word[0]) > 10);
+	peer_stop(&t);
+	thread = conf_thread(deregister, far_side[0].b.mr);
+	usleep(20000);
+	peer_kill(&t);
+	conf_join(thread);
+}
+
+/* ---- keys ------------------------------------------------------------------------------- */
+
+enum { MANY = 120 * 1000 };
+
+static void target_with_many_keys(struct peer *me, void *arg)
+{
+	struct ibv_mr *mr = NULL;
+
+	(void)arg;
+	far_open(1, 1);
+	for (unsigned i = 0; i < MANY; i++)
+		MUST(mr = ibv_reg_mr(dev.pd, far_side[0].b.p, MIB, CONF_RW));
+	board->rkey[0] = mr->rkey;
+	peer_say(me, 'r');
+	peer_hear(me, 'x');
+}
+
+static void many_keys(void)
+{
+	struct peer t;
+
+#ifdef CONF_SANITIZER
+	SKIP("sanitizers are too slow for so many");
+#endif
+	t = far_start(target_with_many_keys, NULL);
+	far_open(0, 1);
+	peer_hear(&t, 'r');
+	peer_stop(&t);
+	far_do(0, IBV_WR_RDMA_WRITE, 0, MIB, IBV_WC_SUCCESS);
+	peer_go_on(&t);
+	far_end(&t);
+}
+
+/* What the table does not allow gets its status from the target. */
+static void target_refuses(struct peer *me, void *arg)
+{
+	static const int access[] = { IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ,
+				      IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE, CONF_RW,
+				      CONF_RW };
+	struct ibv_pd *other;
+	struct ibv_mr *mr;
+
+	(void)arg;
+	far_open(1, 4);
+	MUST(other = ibv_alloc_pd(dev.ctx));
+	for (unsigned i = 0; i < 4; i++) {
+		MUST(mr = ibv_reg_mr(i == 2 ? other : dev.pd, far_side[i].b.p,
+				     i == 3 ? 4096 : MIB, access[i]));
+		board->rkey[i] = mr->rkey;
+	}
+	peer_say(me, 'r');
+	peer_hear(me, 'x');
+}
+
+static void refused_as_ever(void)
+{
+	struct peer t = far_start(target_refuses, NULL);
+
+	far_open(0, 4);
+	peer_hear(&t, 'r');
+	far_do(0, IBV_WR_RDMA_READ, 0, MIB, IBV_WC_SUCCESS);
+	far_do(0, IBV_WR_RDMA_WRITE, 0, 64, IBV_WC_REM_ACCESS_ERR);
+	far_do(1, IBV_WR_RDMA_WRITE, 0, MIB, IBV_WC_SUCCESS);
+	far_do(1, IBV_WR_RDMA_READ, 0, 64, IBV_WC_REM_ACCESS_ERR);
+	far_do(2, IBV_WR_RDMA_WRITE, 0, 64, IBV_WC_REM_ACCESS_ERR);
+	far_do(3, IBV_WR_RDMA_WRITE, 4000, 96, IBV_WC_SUCCESS);
+	far_do(3, IBV_WR_RDMA_WRITE, 4000, 97, IBV_WC_REM_ACCESS_ERR);
+	far_end(&t);
+}
+
+static void target_with_a_window(struct peer *me, void *arg)
+{
+	struct ibv_send_wr wr = { .wr_id = 9, .send_flags = IBV_SEND_SIGNALED };
+	struct ibv_mr *mr;
+	struct ibv_mw *mw;
+
+	(void)arg;
+	far_open(1, 2);
+	MUST(mr = ibv_reg_mr(dev.pd, far_side[0].b.p, MIB, CONF_RW | IBV_ACCESS_MW_BIND));
+	mw = ibv_alloc_mw(dev.pd, IBV_MW_TYPE_2);
+	MUST(mw);
+	wr.opcode = IBV_WR_BIND_MW;
+	wr.bind_mw.mw = mw;
+	wr.bind_mw.rkey = ibv_inc_rkey(mw->rkey);
+	wr.bind_mw.bind_info = (struct ibv_mw_bind_info){
+		mr, (uintptr_t)far_side[0].b.p, 4096, IBV_ACCESS_REMOTE_WRITE
+	};
+	OK(conf_post(far_side[0].qp, &wr));
+	conf_wc_ok(far_side[0].cq, 9);
+	board->rkey[0] = board->rkey[1] = wr.bind_mw.rkey;
+	board->addr[1] = board->addr[0];
+	peer_say(me, 'r');
+	peer_hear(me, 'i');
+	wr.opcode = IBV_WR_LOCAL_INV;
+	wr.invalidate_rkey = wr.bind_mw.rkey;
+	OK(conf_post(far_side[0].qp, &wr));
+	conf_wc_ok(far_side[0].cq, 9);
+	peer_say(me, 'i');
+	peer_hear(me, 'x');
+}
+
+static void windows(void)
+{
+	struct peer t = far_start(target_with_a_window, NULL);
+
+	far_open(0, 2);
+	peer_hear(&t, 'r');
+	peer_stop(&t);
+	far_do(0, IBV_WR_RDMA_WRITE, 0, 4096, IBV_WC_SUCCESS);
+	peer_go_on(&t);
+	far_do(1, IBV_WR_RDMA_WRITE, 0, 64, IBV_WC_REM_ACCESS_ERR); /* of another QP */
+	peer_say(&t, 'i');
+	peer_hear(&t, 'i');
+	far_do(0, IBV_WR_RDMA_WRITE, 0, 64, IBV_WC_REM_ACCESS_ERR);
+	far_end(&t);
+}
+
+/* Memory that one side has unmapped. */
+static void target_unmaps(struct peer *me, void *arg)
+{
+	uint8_t *p = mmap(NULL, MIB, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	struct ibv_mr *mr;
+
+	(void)arg;
+	far_open(1, 3);
+	MUST(mr = ibv_reg_mr(dev.pd, p, MIB, CONF_RW));
+	for (unsigned i = 0; i < 2; i++) {
+		board->addr[i] = (uintptr_t)p;
+		board->rkey[i] = mr->rkey;
+	}
+	munmap(p + MIB / 2, MIB / 2);
+	peer_say(me, 'r');
+	peer_hear(me, 'x');
+}
+
+static void unmapped(void)
+{
+	struct peer t = far_start(target_unmaps, NULL);
+	struct ibv_send_wr wr;
+	struct ibv_sge sge;
+	struct ibv_mr *mr;
+	uint8_t *p;
+
+	far_open(0, 3);
+	peer_hear(&t, 'r');
+	far_do(0, IBV_WR_RDMA_WRITE, 0, MIB, IBV_WC_REM_OP_ERR);
+	far_do(1, IBV_WR_RDMA_READ, 0, MIB, IBV_WC_REM_OP_ERR);
+	p = mmap(NULL, MIB, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	MUST(mr = ibv_reg_mr(dev.pd, p, MIB, CONF_RW));
+	munmap(p, MIB);
+	sge = (struct ibv_sge){ (uintptr_t)p, 64, mr->lkey };
+	wr = conf_rdma(3, IBV_WR_RDMA_WRITE, &sge, 1, (void *)(uintptr_t)board->addr[2],
+		       board->rkey[2]);
+	OK(conf_post(far_side[2].qp, &wr));
+	conf_wc_is(far_side[2].cq, 3, IBV_WC_LOC_PROT_ERR);
+	far_end(&t);
+}
+
+static const struct conf_case cases[] = {
+	CASE(target_is_stopped),
+	CASE(all_sorts_of_requests),
+	CASE(no_overtaking),
+	LONG_CASE(last_byte_comes_last, 60),
+	LONG_CASE(last_byte_of_a_line, 60),
+	LONG_CASE(deregistered_while_written, 60),
+	LONG_CASE(reregistered_while_written, 60),
+	LONG_CASE(error_state_while_written, 60),
+	LONG_CASE(right_taken_while_written, 60),
+	LONG_CASE(destroyed_while_written, 60),
+	CASE(initiator_is_stopped),
+	CASE(initiator_is_killed),
+	CASE(many_keys),
+	CASE(refused_as_ever),
+	CASE(windows),
+	CASE(unmapped),
+};
+
+CONF_MAIN(cases)

@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "far.h"
+
+#include <sys/mman.h>
+
+struct far_board *board;
+struct side far_side[FAR_PAIRS];
+
+struct peer far_start(void (*fn)(struct peer *me, void *arg), void *arg)
+{
+	/* Read when the library is first used. */
+	setenv("ANYRDMA_TRANSPORT", "shm", 1);
+	board = mmap(NULL, sizeof(*board), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
+		     -1, 0);
+	CHECK(board != MAP_FAILED);
+	return peer_start(fn, arg);
+}
+
+void far_meet(void)
+{
+	static unsigned times;
+
+	times++;
+	atomic_fetch_add(&board->arrived, 1);
+	WAIT_FOR(atomic_load(&board->arrived) >= 2 * times);
+}
+
+void far_open(int who, unsigned n)
+{
+	open_device();
+	for (unsigned i = 0; i < n; i++) {
+		struct side *s = &far_side[i];
+
+		*s = side_with(1000 * (unsigned)who + i, (struct side_opt){ .sge = 4 });
+		board->qpn[who][i] = s->qp->qp_num;
+		if (who) {
+			board->addr[i] = (uintptr_t)s->b.p;
+			board->rkey[i] = s->b.mr->rkey;
+		}
+		EQ(to_init(s), 0);
+	}
+	far_meet();
+	for (unsigned i = 0; i < n; i++) {
+		EQ(to_rtr(&far_side[i], board->qpn[!who][i], 1000 * (unsigned)!who + i, &dev.gid), 0);
+		EQ(to_rts(&far_side[i]), 0);
+	}
+	far_meet();
+	/* The target's QP has its stream when it has answered. */
+	for (unsigned i = 0; i < n && !who; i++)
+		far_do(i, IBV_WR_RDMA_WRITE, 0, 8, IBV_WC_SUCCESS);
+	far_meet();
+}
+
+void far_post(unsigned i, int opcode, uint64_t wr_id, size_t off, size_t len)
+{
+	struct ibv_sge sge = conf_sge(&far_side[i].b, off, len);
+	struct ibv_send_wr wr = conf_rdma(wr_id, opcode, &sge, 1,
+					  (void *)(uintptr_t)(board->addr[i] + off),
+					  board->rkey[i]);
+
+	OK(conf_post(far_side[i].qp, &wr));
+}
+
+void far_idle(struct peer *me, void *arg)
+{
+	(void)arg;
+	far_open(1, 1);
+	peer_hear(me, 'x');
+}
+
+void far_end(struct peer *t)
+{
+	peer_say(t, 'x');
+	peer_end(t);
+}

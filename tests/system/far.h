@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Two processes with raw QPs between them over shared memory: the case and its
+ * target, a peer (lab.h) whose memory is written and read. They know each other
+ * by a page that both share. */
+#ifndef ANYRDMA_TESTS_FAR_H
+#define ANYRDMA_TESTS_FAR_H
+
+#include "lab.h"
+#include "side.h"
+
+enum { FAR_PAIRS = 32 };
+
+struct far_board {
+	_Atomic unsigned arrived;
+	uint32_t qpn[2][FAR_PAIRS];
+	uint64_t addr[FAR_PAIRS]; /* of the target: by pair, side.b */
+	uint32_t rkey[FAR_PAIRS];
+	_Atomic uint64_t word[16]; /* the case's own */
+};
+extern struct far_board *board;
+extern struct side far_side[FAR_PAIRS];
+
+/* Forks the target, which runs fn. Before the library is used. */
+struct peer far_start(void (*fn)(struct peer *me, void *arg), void *arg);
+/* n connected pairs; the target is who (1), the case 0. Both call it. */
+void far_open(int who, unsigned n);
+/* Both have come here. */
+void far_meet(void);
+/* Posts a write or read of len bytes between far_side[i].b + off and the same place
+ * at the target. */
+void far_post(unsigned i, int opcode, uint64_t wr_id, size_t off, size_t len);
+/* ... and waits for its completion with this status. */
+#define far_do(i, opcode, off, len, status)                                      \
+	do {                                                                     \
+		far_post(i, opcode, 77, off, len);                               \
+		conf_wc_is(far_side[i].cq, 77, status);                          \
+	} while (0)
+/* A target that is told when to end. */
+void far_idle(struct peer *me, void *arg);
+/* Its end. */
+void far_end(struct peer *t);
+
+#endif
