@@ -93,6 +93,7 @@ int link_new(struct link_segment *seg, int side, const struct link_id *peer, int
 	l->seg = seg;
 	l->tx = (struct ring_tx){ .sh = &seg->ring[side], .limit = RING_LINES };
 	l->rx = (struct ring_rx){ .sh = &seg->ring[!side] };
+	atomic_init(&l->next, ring_word(l->rx.sh, 0));
 	l->peer_wake = peer_wake;
 	l->work.run = requests_run;
 	l->wake = (struct loop_fd){ .fd = wake, .events = EPOLLIN, .ready = wake_ready };
@@ -552,6 +553,16 @@ static void tell_room(struct link *l)
 		link_wake(l);
 }
 
+/* Nothing has come and nothing is owed, as far as can be seen without a lock. */
+static bool quiet(struct link *l)
+{
+	_Atomic uint32_t *next = atomic_load_explicit(&l->next, memory_order_relaxed);
+
+	return !atomic_load_explicit(next, memory_order_relaxed) &&
+	       !atomic_load_explicit(&l->owes, memory_order_relaxed) &&
+	       !atomic_load_explicit(&l->waits, memory_order_relaxed);
+}
+
 bool link_run(struct link *l, bool by_thread)
 {
 	bool moved = false;
@@ -559,7 +570,7 @@ bool link_run(struct link *l, bool by_thread)
 
 	if (by_thread)
 		lock_get(&l->rx_lock);
-	else if (!lock_try(&l->rx_lock))
+	else if (quiet(l) || !lock_try(&l->rx_lock))
 		return false;
 	if (!l->dead && !l->bad) {
 		l->bulk = false;
@@ -572,6 +583,8 @@ bool link_run(struct link *l, bool by_thread)
 		ret = ret || (moved && l->starting);
 		tell_room(l);
 		unblock(l);
+		atomic_store_explicit(&l->next, ring_word(l->rx.sh, l->rx.head),
+				      memory_order_relaxed);
 	}
 	lock_put(&l->rx_lock);
 	if (ret)

@@ -81,6 +81,9 @@ struct link {
 	bool bulk;	      /* the last pass moved much data */
 	bool dead;
 	_Atomic bool owes;    /* owing is not empty */
+	/* Where the next record will show, for those who look without the lock: a
+	 * hint that the holder of rx_lock renews, right whenever nobody holds it. */
+	_Atomic(_Atomic uint32_t *) next;
 
 	struct lock tx_lock; /* guards these: */
 	struct ring_tx tx;
