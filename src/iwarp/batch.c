@@ -624,10 +624,9 @@ void batch_build(struct stream *s, struct batch *b)
 
 	cursor_load(s, &c);
 	add_ctl(b, s, &c);
-	w = next_wqe(s, &c);
 	if (c.ack && !batch_full(b, s) &&
-	    (s->rx.ack_now || w || b->nframes || c.resp != s->rx.resp_tail || c.nak ||
-	     c.go_on))
+	    (s->rx.ack_now || b->nframes || c.resp != s->rx.resp_tail || c.nak || c.go_on ||
+	     next_wqe(s, &c)))
 		add_number(b, s, &c, CTL_ACK);
 	while (!batch_full(b, s)) {
 		bool resp = c.resp != s->rx.resp_tail;

@@ -85,13 +85,23 @@ static void ack_alone(struct stream *s, struct batch *b)
 	b->bytes += rec_head(&h);
 }
 
+/* batch_build() stops at local work, which req_local_locked() does once all before it
+ * has left, and when the turn is over. */
+NO_TSA static bool more_to_build(struct dev_qp *qp, const struct batch *b)
+{
+	struct dev_sq *sq = &qp->sq;
+
+	return b->bytes >= IW_TURN ||
+	       (b->nframes && sq->next != sq->tail && wqe_is_local(sq_at(sq, sq->next)));
+}
+
 /* Builds into the ring. True if there may be more to do. */
 NO_TSA static bool send_once(struct stream *s, size_t *moved, uint32_t *left)
 {
 	struct link *l = s->shm.l;
 	struct dev_qp *qp = s->qp;
+	bool failed, more;
 	struct batch b;
-	bool failed;
 
 	b.bytes = 0;
 	b.niov = b.nrefs = b.nframes = b.used = 0;
@@ -127,6 +137,7 @@ NO_TSA static bool send_once(struct stream *s, size_t *moved, uint32_t *left)
 		}
 	}
 	lock_put(&l->tx_lock);
+	more = qp ? more_to_build(qp, &b) : b.bytes >= IW_TURN;
 	if (qp)
 		lock_put(&qp->lock);
 	*moved += b.bytes;
@@ -135,7 +146,7 @@ NO_TSA static bool send_once(struct stream *s, size_t *moved, uint32_t *left)
 	if (failed)
 		req_hold_over(s);
 	/* Room may have come since it was looked for in vain. */
-	return (b.nframes || b.fail || s->shm.starved) && !s->tx.blocked;
+	return (more || b.fail || s->shm.starved) && !s->tx.blocked;
 }
 
 /* Ours is the QP that asked, and has the stream: the peer's may have it, too. */
