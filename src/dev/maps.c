@@ -192,6 +192,11 @@ int maps_check_by(enum maps_way way, uintptr_t addr, size_t len, bool writable)
 	return w.ret < 0 ? w.ret : 0;
 }
 
+int maps_populate(uintptr_t addr, size_t len, bool writable)
+{
+	return populate(addr, len, writable) ? 0 : maps_check(addr, len, writable);
+}
+
 int maps_check(uintptr_t addr, size_t len, bool writable)
 {
 	if (len && len <= SMALL && populate(addr, len, writable))

@@ -288,7 +288,7 @@ int mr_get_remote(struct dev_pd *pd, const struct dev_qp *qp, uint32_t key, uint
 #define ACCESS_KNOWN \
 	(IBV_ACCESS_LOCAL_WRITE | ACCESS_REMOTE_STORE | IBV_ACCESS_REMOTE_READ | \
 	 IBV_ACCESS_MW_BIND | IBV_ACCESS_ZERO_BASED | IBV_ACCESS_HUGETLB | \
-	 (unsigned)IBV_ACCESS_OPTIONAL_RANGE)
+	 IBV_ACCESS_ON_DEMAND | (unsigned)IBV_ACCESS_OPTIONAL_RANGE)
 
 static int access_check(unsigned access)
 {
@@ -322,6 +322,8 @@ static int range_check(uintptr_t addr, size_t len, uint64_t iova, unsigned acces
 				  "registering memory: I/O address 0x%llx and %p "
 				  "differ within the page",
 				  (unsigned long long)iova, (void *)addr);
+	if (access & IBV_ACCESS_ON_DEMAND)
+		return 0;
 	return maps_check(addr, len,
 			  access & (IBV_ACCESS_LOCAL_WRITE | ACCESS_REMOTE_STORE));
 }

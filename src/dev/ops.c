@@ -151,6 +151,12 @@ static struct ibv_mr *op_alloc_null_mr(struct ibv_pd *pd)
 	return refused(ret) ? NULL : &mr->mr;
 }
 
+static int op_advise_mr(struct ibv_pd *pd, enum ibv_advise_mr_advice advice,
+			uint32_t flags, struct ibv_sge *sges, uint32_t n)
+{
+	return fork_dead() ? ENODEV : -mr_advise(to_pd(pd), advice, flags, sges, n);
+}
+
 /* ---- XRC ----------------------------------------------------------------------- */
 
 static struct ibv_xrcd *op_open_xrcd(struct ibv_context *context,
@@ -212,6 +218,7 @@ void ops_fill(struct verbs_context *v)
 	v->alloc_parent_domain = op_alloc_parent_domain;
 	v->query_rt_values = op_query_rt_values;
 	v->alloc_null_mr = op_alloc_null_mr;
+	v->advise_mr = op_advise_mr;
 	v->create_srq_ex = op_create_srq_ex;
 	v->get_srq_num = op_get_srq_num;
 	v->open_xrcd = op_open_xrcd;

@@ -86,6 +86,7 @@ int query_device_ex(const struct ibv_query_device_ex_input *input,
 	a.completion_timestamp_mask = UINT64_MAX;
 	a.hca_core_clock = 1000000; /* kHz: a tick is a nanosecond */
 	a.device_cap_flags_ex = a.orig_attr.device_cap_flags | CAP_ATOMIC_WRITE;
+	odp_caps(&a);
 	a.cq_mod_caps.max_cq_count = UINT16_MAX;
 	a.cq_mod_caps.max_cq_period = UINT16_MAX;
 	a.phys_port_cnt_ex = 1;

@@ -62,10 +62,16 @@ void *mr_null_memory(unsigned access);
  * refused; else it has new keys. -EBUSY while windows are bound. */
 int mr_rereg(struct dev_mr *mr, int flags, struct dev_pd *pd, void *addr, size_t len,
 	     unsigned access);
+/* ibv_advise_mr, and what is offered of paging on demand: odp.c. */
+int mr_advise(struct dev_pd *pd, enum ibv_advise_mr_advice advice, uint32_t flags,
+	      const struct ibv_sge *sges, uint32_t n);
+void odp_caps(struct ibv_device_attr_ex *attr);
 /* -EBUSY while windows are bound to it. */
 int mr_dereg(struct dev_mr *mr);
 /* maps.c: the range is mapped, readable, and writable if asked. 0, -EFAULT. */
 int maps_check(uintptr_t addr, size_t len, bool writable);
+/* Brings its pages in where the kernel can; else the same check. */
+int maps_populate(uintptr_t addr, size_t len, bool writable);
 /* The ways of doing it, each the fallback of the one before; for tests. */
 enum maps_way { MAPS_QUERY, MAPS_READ, MAPS_MINCORE };
 int maps_check_by(enum maps_way way, uintptr_t addr, size_t len, bool writable);

@@ -136,6 +136,74 @@ static void on_demand_only_if_announced(void)
 	close_pd();
 }
 
+/* SKIPs where the device has none. */
+static void open_on_demand(void)
+{
+	struct ibv_device_attr_ex attr;
+
+	open_pd();
+	OK(ibv_query_device_ex(pd->context, NULL, &attr));
+	if (!(attr.odp_caps.general_caps & IBV_ODP_SUPPORT))
+		SKIP("no on-demand paging");
+}
+
+static void on_demand_needs_no_memory_yet(void)
+{
+	const unsigned access = CONF_RW | IBV_ACCESS_ON_DEMAND;
+
+	open_on_demand();
+	OK(munmap(mem + 4 * PAGE, PAGE));
+	EQ(reg(mem, PAGES * PAGE, access), 0);
+	EQ(reg(mem + 4 * PAGE, 1, access), 0);
+	EQ(reg(mem, SIZE_MAX, access), EINVAL);
+	EQ(reg(mem, PAGES * PAGE, CONF_RW), EFAULT);
+	close_pd();
+}
+
+/* Memory that comes, goes and comes again while it is registered. */
+static void on_demand_follows_the_mappings(void)
+{
+	struct ibv_mr *mr;
+	uint8_t *at;
+
+	open_on_demand();
+	at = mem + 4 * PAGE;
+	OK(munmap(mem, PAGES * PAGE));
+	start();
+	MUST(mr = ibv_reg_mr(c.p->pd, mem, PAGES * PAGE, CONF_RW | IBV_ACCESS_ON_DEMAND));
+	for (int i = 0; i < 3; i++) {
+		MUST(mmap(at, 8 * PAGE, PROT_READ | PROT_WRITE,
+			  MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == at);
+		write_ok((uintptr_t)at, at, 8 * PAGE, mr->rkey);
+		memset(at, 0x11 * i, PAGE);
+		rdma_by_a(IBV_WR_RDMA_READ, (uintptr_t)at, PAGE, mr->rkey, IBV_WC_SUCCESS);
+		CHECK(a.p[0] == 0x11 * i && a.p[PAGE - 1] == 0x11 * i);
+		OK(munmap(at, 8 * PAGE));
+	}
+	OK(ibv_dereg_mr(mr));
+	stop();
+	close_pd();
+}
+
+/* The whole address space is one region: the key is good for any memory. */
+static void implicit_on_demand(void)
+{
+	struct ibv_device_attr_ex attr;
+	struct ibv_mr *mr;
+
+	open_on_demand();
+	OK(ibv_query_device_ex(pd->context, NULL, &attr));
+	if (!(attr.odp_caps.general_caps & IBV_ODP_SUPPORT_IMPLICIT))
+		SKIP("no implicit on-demand paging");
+	start();
+	MUST(mr = ibv_reg_mr(c.p->pd, NULL, SIZE_MAX, CONF_RW | IBV_ACCESS_ON_DEMAND));
+	write_ok((uintptr_t)mem, mem, PAGES * PAGE, mr->rkey);
+	write_ok((uintptr_t)p.p, p.p, 65536, mr->rkey);
+	OK(ibv_dereg_mr(mr));
+	stop();
+	close_pd();
+}
+
 static void memory_must_be_there(void)
 {
 	open_pd();
@@ -544,7 +612,50 @@ static void advice_only_if_announced(void)
 			    &sge, 1);
 	if (!(attr.odp_caps.general_caps & IBV_ODP_SUPPORT))
 		EQ(ret, EOPNOTSUPP);
+	else
+		EQ(ret, ENOENT); /* it is no on-demand region */
 	OK(ibv_dereg_mr(mr));
+	close_pd();
+}
+
+static int advise(struct ibv_pd *of, int advice, uint32_t flags, struct ibv_sge sge)
+{
+	return ibv_advise_mr(of, (enum ibv_advise_mr_advice)advice, flags, &sge, 1);
+}
+
+static void advice(void)
+{
+	enum { READ = IBV_ADVISE_MR_ADVICE_PREFETCH,
+	       WRITE = IBV_ADVISE_MR_ADVICE_PREFETCH_WRITE,
+	       NO_FAULT = IBV_ADVISE_MR_ADVICE_PREFETCH_NO_FAULT };
+	const uint64_t at = 0x50000000;
+	struct ibv_mr *mr, *only_read;
+	struct ibv_pd *other;
+	unsigned char in;
+
+	open_on_demand();
+	MUST(other = ibv_alloc_pd(pd->context));
+	MUST(mr = ibv_reg_mr(pd, mem, PAGES * PAGE, CONF_RW | IBV_ACCESS_ON_DEMAND));
+	MUST(only_read = ibv_reg_mr(pd, mem, PAGE, IBV_ACCESS_ON_DEMAND));
+	EQ(advise(pd, READ, 0, (struct ibv_sge){ at, PAGE, mr->lkey }), 0);
+	EQ(advise(pd, NO_FAULT, 0, (struct ibv_sge){ at, PAGE, mr->lkey }), 0);
+	EQ(advise(pd, WRITE, IBV_ADVISE_MR_FLAG_FLUSH,
+		  (struct ibv_sge){ at + 2 * PAGE, PAGE, mr->lkey }), 0);
+	OK(mincore(mem + 2 * PAGE, PAGE, &in));
+	CHECK(in & 1);
+	EQ(advise(pd, READ, 0, (struct ibv_sge){ at, PAGE, only_read->lkey }), 0);
+	EQ(advise(pd, WRITE, 0, (struct ibv_sge){ at, PAGE, only_read->lkey }), EPERM);
+	EQ(advise(other, READ, 0, (struct ibv_sge){ at, PAGE, mr->lkey }), EPERM);
+	EQ(advise(pd, READ, 0, (struct ibv_sge){ at, PAGE, mr->lkey + 1 }), ENOENT);
+	EQ(advise(pd, READ, 0, (struct ibv_sge){ at + 1, PAGES * PAGE, mr->lkey }), EFAULT);
+	OK(munmap(mem + 4 * PAGE, PAGE));
+	EQ(advise(pd, READ, 0, (struct ibv_sge){ at, PAGES * PAGE, mr->lkey }), EFAULT);
+	EQ(advise(pd, READ, 1u << 7, (struct ibv_sge){ at, PAGE, mr->lkey }), EINVAL);
+	CHECK(advise(pd, 77, 0, (struct ibv_sge){ at, PAGE, mr->lkey }) != 0);
+	EQ(ibv_advise_mr(pd, IBV_ADVISE_MR_ADVICE_PREFETCH, 0, NULL, 0), EINVAL);
+	OK(ibv_dereg_mr(mr));
+	OK(ibv_dereg_mr(only_read));
+	OK(ibv_dealloc_pd(other));
 	close_pd();
 }
 
@@ -564,6 +675,9 @@ static const struct conf_case cases[] = {
 	CASE(rights),
 	CASE(flags),
 	CASE(on_demand_only_if_announced),
+	CASE(on_demand_needs_no_memory_yet),
+	CASE(on_demand_follows_the_mappings),
+	CASE(implicit_on_demand),
 	CASE(memory_must_be_there),
 	CASE(memory_must_be_writable),
 	CASE(lengths),
@@ -585,6 +699,7 @@ static const struct conf_case cases[] = {
 	CASE(null_region_takes_a_read),
 	CASE(null_region_is_local),
 	CASE(advice_only_if_announced),
+	CASE(advice),
 	CASE(no_dmabuf),
 };
 CONF_MAIN(cases)

@@ -58,6 +58,10 @@ pingpong_table() {
 	quick	srq		-n %n -q 4
 	quick	srq		-n %n -q 1 -e
 	quick	xsrq		-n %n -c 1
+	quick	rc,srq,xsrq	-n %n -o
+	quick	rc		-n %n -O
+	quick	rc		-n %n -o -P
+	quick	rc		-n %n -O -P -c
 	quick	rc		-n %n -N
 	quick	rc		-n %n -N -e
 	quick	rc		-n %n -N -c
@@ -102,8 +106,6 @@ pingpong_row() { # PROGRAMS OPTIONS
 # What the device does not offer: the programs ask first, and say so. OPTIONS PROGRAMS: MESSAGE
 pingpong_refusals() {
 	cat <<-'END'
-	quick	-o rc,srq,xsrq: ODP
-	quick	-O rc: ODP
 	quick	-j rc: dm allocation
 	END
 }
@@ -199,6 +201,8 @@ perftest_table() {
 	full	send,write,read		bw	RC	-n %n %s --disable_pcie_relaxed
 	full	send			bw	RC	-n %n %s -X 0 -e
 	full	send			bw	RC	-D 2 %s --cpu_util
+	quick	send			bw	RC	-n %n %s --odp
+	full	send,write,read		bw,lat	RC,UC,XRC	-n %n %s --odp
 	full	send,write		bw	RC	-n 20 %s --rate_limit=1 --rate_limit_type=SW
 	full	send			bw	RC	-n %n %s --pkey_index=0 --wait_destroy=1
 	END
