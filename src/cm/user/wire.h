@@ -43,9 +43,9 @@ extern const struct user_wire user_wire_tcp;
 /* ---- what a wire tells: conn.c ------------------------------------------------------ */
 
 /* Active: the request has left; an answer may be heard at once. */
-void user_called(struct user_id *u) REQUIRES(u->lock);
+void user_called(struct user_id *u);
 /* Active: one of ours has the request (u->heard is set), its answer may take long. */
-void user_heard(struct user_id *u) REQUIRES(u->lock);
+void user_heard(struct user_id *u);
 /* Active: the answer. */
 void user_answered(struct user_id *u, const struct mpa_frame *f);
 /* Active: nobody there (ECONNREFUSED), the end without an answer (ECONNRESET,
