@@ -10,7 +10,7 @@
 #include <infiniband/verbs.h>
 #include <sys/socket.h>
 
-#define ANYRDMA_INTERFACE 2
+#define ANYRDMA_INTERFACE 3
 
 /* Control messages of a stream, in both directions, in order with each other,
  * in every state of the QP. */
@@ -21,14 +21,22 @@ enum stream_ctl {
 	STREAM_CTL_REJ = 4,  /* active side rejects the reply; data: u16 reason, private data */
 };
 
-struct stream; /* a TCP connection past its MPA exchange (iwarp/conn.c) */
+struct stream; /* a TCP connection past its MPA exchange (iwarp/conn.c), or one over
+		* shared memory from its call on (shm/call.c) */
 
 /* Upcalls: always in the loop thread, no lock held, in order, none after
  * released(). */
 struct stream_user {
+	/* Of stream_call() alone. A process of ours has the request (not told when
+	 * stream_call() has said so). */
+	void (*asked)(void *user);
+	/* ... and its answer: accepted, stream_answered() may be called, or not. */
+	void (*answer)(void *user, const uint8_t *data, size_t len);
 	void (*control)(void *user, enum stream_ctl type, const uint8_t *data,
 			size_t len);
-	/* The peer closed (err 0) or the connection broke (-errno). Once. */
+	/* The peer closed (err 0) or the connection broke (-errno). Once. Before the
+	 * answer to a call: -ENOLINK there is no listener to be reached like this,
+	 * -ESTALE the same, of a process that had one (ask again), -EBUSY ask later. */
 	void (*closed)(void *user, int err);
 	/* Answer to stream_release(): the last upcall. */
 	void (*released)(void *user);
@@ -42,6 +50,22 @@ enum stream_first {
 			    * told to the user as STREAM_CTL_RTU */
 	STREAM_FIRST_YIELD, /* the same without peer-to-peer, but only for a moment: Linux
 			     * siw as initiator waits for servers that speak first */
+};
+
+/* Abstract unix names under which a listener may be known, the first is tried first. */
+enum { CALL_NAMES = 3, CALL_NAME_MAX = 107, CALL_DATA_MAX = 512 };
+struct call_names {
+	char name[CALL_NAMES][CALL_NAME_MAX + 1]; /* "" at the end, if fewer */
+};
+
+struct call_listener;
+struct call_user {
+	/* A call, in the loop thread, without locks. 0: the callee has the stream, has
+	 * given it a user by stream_adopt(), and will accept, reject or release it.
+	 * -EBUSY: the caller shall ask again; else there is no listener. */
+	int (*incoming)(void *user, struct stream *s, const uint8_t *req, size_t len);
+	/* The answer to call_unlisten(), in any thread: the last upcall. */
+	void (*released)(void *user);
 };
 
 struct stream_param {
@@ -103,6 +127,31 @@ struct anyrdma_interface {
 	struct stream *(*stream_open)(int fd, const struct stream_param *p,
 				      const uint8_t *first, size_t len,
 				      const struct stream_user *ops, void *user);
+
+	/* Connections between two processes of this host, over the memory they share.
+	 *
+	 * Listens: fd is bound to the abstract unix name and stays the caller's, who
+	 * does not close it before call_unlisten() has returned. NULL + errno. */
+	struct call_listener *(*call_listen)(int fd, const char *name,
+					     const struct call_user *ops, void *user);
+	void (*call_unlisten)(struct call_listener *cl);
+	/* Sends a request (len <= CALL_DATA_MAX) to the process that listens under one
+	 * of the names. *asked: it is on its way; else the lookup takes a moment. The
+	 * end is stream_release(), at any time. NULL + errno. */
+	struct stream *(*stream_call)(const struct call_names *names, const void *req,
+				      size_t len, const struct stream_user *ops, void *user,
+				      bool *asked);
+	void (*stream_adopt)(struct stream *s, const struct stream_user *ops, void *user);
+	/* Caller and callee open the stream: it is parked as by stream_open(). The
+	 * answer leaves when the callee's QP, if it is in RTR, has it. 0; -ECONNRESET:
+	 * the peer has gone; -errno. It is the user's to release in any case. */
+	int (*stream_answered)(struct stream *s, const struct stream_param *p);
+	int (*stream_accept)(struct stream *s, const struct stream_param *p,
+			     const void *rep, size_t len);
+	/* The callee's answer is no; releases the stream. */
+	void (*stream_reject)(struct stream *s, const void *rej, size_t len);
+	/* Upcalls are on their way. */
+	bool (*stream_has_news)(struct stream *s);
 
 	/* Queues a control message (len <= 200); never blocks. -EPIPE when the
 	 * stream is broken. */

@@ -69,6 +69,7 @@ void stream_put(struct stream *s)
 	tx_fini(s);
 	free(s->rx.resp);
 	free(s->rx.stash);
+	free(s->answer);
 	while ((n = list_pop(&s->up)))
 		free(list_entry(n, struct ctl_msg, link));
 	lock_fini(&s->lock);
@@ -155,13 +156,36 @@ void stream_want_output(struct stream *s)
 
 /* ---- upcalls ------------------------------------------------------------- */
 
-static void up_post(struct stream *s)
+void stream_up_post(struct stream *s)
 {
 	if (!s->ops)
 		return;
 	stream_get(s);
 	if (!loop_post(&s->up_work))
 		stream_put(s);
+}
+
+/* What a caller hears first. */
+static void up_call(struct stream *s) REQUIRES(s->lock)
+{
+	bool asked = s->up_asked && !s->up_released;
+	struct stream_answer *a;
+	void *user = s->user;
+
+	s->up_asked = false;
+	if (asked) {
+		stream_unlock(s);
+		s->ops->asked(user);
+		lock_get(&s->lock);
+	}
+	a = s->up_released ? NULL : s->answer;
+	if (!a)
+		return;
+	s->answer = NULL;
+	stream_unlock(s);
+	s->ops->answer(user, a->data, a->len);
+	free(a);
+	lock_get(&s->lock);
 }
 
 static void up_run(struct loop_work *w)
@@ -171,6 +195,7 @@ static void up_run(struct loop_work *w)
 	bool closed;
 
 	lock_get(&s->lock);
+	up_call(s);
 	while (!s->up_released && (n = list_pop(&s->up))) {
 		struct ctl_msg *m = list_entry(n, struct ctl_msg, link);
 		void *user = s->user;
@@ -222,7 +247,18 @@ void stream_up(struct stream *s, const struct rdmap_hdr *h)
 	m->h = *h;
 	list_add_tail(&s->up, &m->link);
 	s->up_count++;
-	up_post(s);
+	stream_up_post(s);
+}
+
+bool stream_has_news(struct stream *s)
+{
+	bool news;
+
+	lock_get(&s->lock);
+	news = !list_empty(&s->up) || s->answer || s->up_asked ||
+	       (s->up_closed && !s->up_closed_told);
+	stream_unlock(s);
+	return news;
 }
 
 /* ---- the end -------------------------------------------------------------- */
@@ -309,7 +345,7 @@ void stream_broken(struct stream *s, int err, const char *why)
 	req_peer_gone(s);
 	s->up_closed = true;
 	if (!s->user_gone)
-		up_post(s);
+		stream_up_post(s);
 	close_step(s);
 }
 
@@ -400,7 +436,7 @@ void stream_deaf_hangup(struct stream *s, bool rest, int err)
 	s->deaf_hup = s->up_closed = true;
 	rewatch(s);
 	if (!s->user_gone)
-		up_post(s);
+		stream_up_post(s);
 }
 
 static void timer_fire(struct loop_timer *t)
@@ -590,7 +626,12 @@ void stream_release(struct stream *s)
 	stream_get(s); /* the loop may drop the last one before we have unlocked */
 	lock_get(&s->lock);
 	s->user_gone = s->up_released = true;
-	up_post(s);
+	stream_up_post(s);
+	if (s->calling) {
+		s->calling = s->joined = false;
+		s->m->reset(s);
+		stream_broken(s, 0, "its user does not wait any more");
+	}
 	stream_end(s);
 	close_step(s);
 	stream_unlock(s);

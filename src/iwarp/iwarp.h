@@ -244,6 +244,11 @@ struct medium {
 
 extern const struct medium tcp_medium;
 
+struct stream_answer {
+	uint32_t len;
+	uint8_t data[];
+};
+
 struct stream {
 	struct lock lock;
 	const struct medium *m;
@@ -265,7 +270,10 @@ struct stream {
 	void *user;	     /* NULL after stream_release() */
 	struct list up;	     /* struct ctl_msg for the user, up_count of them */
 	unsigned up_count;
+	struct stream_answer *answer; /* to a call, for the user; or NULL */
+	bool up_asked;	     /* the user is to be told that its call is out */
 	bool up_closed, up_closed_told, up_released, user_gone;
+	bool calling;	     /* a call (shm/call.c): not open yet */
 	struct loop_work up_work;
 
 	struct loop_fd lf;   /* while no QP is attached */
@@ -300,6 +308,7 @@ int stream_control(struct stream *s, enum stream_ctl type, const uint8_t *data,
 		   size_t len);
 void stream_release(struct stream *s);
 void stream_abort(struct stream *s);
+bool stream_has_news(struct stream *s); /* for its user */
 void stream_get(struct stream *s);
 void stream_put(struct stream *s);
 void stream_lock(struct stream *s) ACQUIRE(s->lock);
@@ -312,6 +321,8 @@ void stream_set_state(struct stream *s, enum stream_state to) REQUIRES(s->lock);
  * RETRY_EXC_ERR, the user is told. */
 void stream_broken(struct stream *s, int err, const char *why) REQUIRES(s->lock);
 void stream_timer(struct stream *s, uint64_t when) REQUIRES(s->lock);
+/* There is something to tell the user. */
+void stream_up_post(struct stream *s) REQUIRES(s->lock);
 void stream_up(struct stream *s, const struct rdmap_hdr *h) REQUIRES(s->lock);
 /* tx.blocked may have changed. */
 void stream_want_output(struct stream *s) REQUIRES(s->lock);

@@ -486,7 +486,7 @@ void park_stream(struct stream *s)
 
 	park_lock();
 	w = wanted_find(&key);
-	if (s->shm.l) {
+	if (s->shm.serial) {
 		/* Made for a QP that waited; what may wait there now is another story,
 		 * for which the peer's end was not made. */
 		if (w && w->serial == s->shm.serial)

@@ -200,7 +200,9 @@ static T_UNUSED void on_released(void *user)
 	atomic_store(&((struct end *)user)->released, 1);
 }
 
-static const struct stream_user ops = { on_control, on_closed, on_released };
+static const struct stream_user ops = { .control = on_control,
+					.closed = on_closed,
+					.released = on_released };
 
 static T_UNUSED struct end *end_of(int cqe, struct stream_param p)
 {

@@ -11,6 +11,7 @@
 #include "base/fdset.h"
 #include "base/log.h"
 #include "iwarp/iwarp.h"
+#include "shm/call.h"
 #include "shm/shm.h"
 
 #include <errno.h>
@@ -30,7 +31,9 @@ struct link_request {
 
 struct link_later {
 	struct list node;
-	struct rec_link m;
+	enum rec_kind kind;
+	uint32_t bytes;
+	uint8_t rec[];
 };
 
 /* ---- life --------------------------------------------------------------------- */
@@ -56,6 +59,7 @@ void link_put(struct link *l)
 		return;
 	free_list(&l->requests);
 	free_list(&l->later);
+	free_list(&l->calls);
 	fdset_close(l->peer_wake);
 	direct_free(l->direct);
 	if (l->seg && l->sock.fd >= 0)
@@ -86,6 +90,7 @@ int link_new(struct link_segment *seg, int side, const struct link_id *peer, int
 	list_init(&l->owing);
 	list_init(&l->members);
 	list_init(&l->requests);
+	list_init(&l->calls);
 	list_init(&l->blocked);
 	list_init(&l->later);
 	list_init(&l->all);
@@ -160,6 +165,7 @@ void link_break(struct link *l, const char *why)
 	lock_put(&l->rx_lock);
 	meet_forget(l);
 	shm_open_link_gone(l);
+	call_forget(l);
 	if (l->wake_in)
 		loop_fd_del(&l->wake, wake_forgotten);
 	else
@@ -265,29 +271,32 @@ void link_wake(struct link *l)
 		log_debug("waking a peer: %s", strerror(errno));
 }
 
-static bool link_put_record(struct link *l, const struct rec_link *m)
+static bool link_put_record(struct link *l, const void *rec, uint32_t bytes,
+			    enum rec_kind kind)
 {
-	struct rec_link *at = ring_reserve(&l->tx, sizeof(*m));
+	const uint32_t word = sizeof(uint32_t); /* the ring's own, stored last */
+	uint8_t *at = ring_reserve(&l->tx, bytes);
 
 	lock_assert_held(&l->tx_lock);
 	if (!at)
 		return false;
-	memcpy((uint8_t *)at + sizeof(at->word), (const uint8_t *)m + sizeof(m->word),
-	       sizeof(*m) - sizeof(m->word));
-	ring_publish(&l->tx, sizeof(*m), REC_LINK);
+	memcpy(at + word, (const uint8_t *)rec + word, bytes - word);
+	ring_publish(&l->tx, bytes, (uint8_t)kind);
 	return true;
 }
 
-int link_send(struct link *l, const struct rec_link *m)
+int link_send_record(struct link *l, const void *rec, uint32_t bytes, enum rec_kind kind)
 {
 	struct link_later *later;
 	int ret = 0;
 
 	lock_get(&l->tx_lock);
-	if (!list_empty(&l->later) || !link_put_record(l, m)) {
-		later = malloc(sizeof(*later));
+	if (!list_empty(&l->later) || !link_put_record(l, rec, bytes, kind)) {
+		later = malloc(sizeof(*later) + bytes);
 		if (later) {
-			later->m = *m;
+			later->kind = kind;
+			later->bytes = bytes;
+			memcpy(later->rec, rec, bytes);
 			list_add_tail(&l->later, &later->node);
 			atomic_store(&l->waits, true);
 			atomic_store(&l->tx.sh->full, 1);
@@ -300,13 +309,18 @@ int link_send(struct link *l, const struct rec_link *m)
 	return ret;
 }
 
+int link_send(struct link *l, const struct rec_link *m)
+{
+	return link_send_record(l, m, sizeof(*m), REC_LINK);
+}
+
 static void send_later(struct link *l)
 {
 	struct link_later *later, *tmp;
 
 	lock_assert_held(&l->tx_lock);
 	list_for_each_safe(later, tmp, &l->later, node) {
-		if (!link_put_record(l, &later->m))
+		if (!link_put_record(l, later->rec, later->bytes, later->kind))
 			return;
 		list_del(&later->node);
 		free(later);
@@ -339,6 +353,13 @@ static void unblock(struct link *l)
 
 /* ---- receiving ------------------------------------------------------------------- */
 
+void link_post(struct link *l)
+{
+	link_get(l);
+	if (!loop_post(&l->work))
+		link_put(l);
+}
+
 static void request_queue(struct link *l, const struct rec_link *m)
 {
 	struct link_request *r = l->nrequests < LINK_REQUESTS_MAX ? malloc(sizeof(*r)) : NULL;
@@ -352,9 +373,7 @@ static void request_queue(struct link *l, const struct rec_link *m)
 	r->m = *m;
 	list_add_tail(&l->requests, &r->node);
 	l->nrequests++;
-	link_get(l);
-	if (!loop_post(&l->work))
-		link_put(l);
+	link_post(l);
 }
 
 static void requests_run(struct loop_work *w)
@@ -373,6 +392,7 @@ static void requests_run(struct loop_work *w)
 		lock_get(&l->rx_lock);
 	}
 	lock_put(&l->rx_lock);
+	call_requests(l);
 	link_put(l);
 }
 
@@ -465,6 +485,7 @@ static int receive(struct link *l, bool by_thread, bool *moved)
 			return bytes ? -EPROTO : 0;
 		ret = kind == REC_STREAM ? receive_stream(l, rec, bytes, by_thread) :
 		      kind == REC_LINK	 ? receive_link(l, rec, bytes) :
+		      kind == REC_CALL	 ? call_receive(l, rec, bytes) :
 					   -EPROTO;
 		if (ret)
 			return ret == -EAGAIN ? 0 : ret;

@@ -3,9 +3,10 @@
  * messages of all streams between them, so a connection costs no descriptor and no
  * mapping, and looking for news costs the same for one stream or ten thousand.
  *
- * Files: ring.c the ring; direct.c access to the peer's memory without it; rec.c its records; link.c life, sending, receiving, who
- * is awake; meet.c how processes find each other (unix sockets); stream.c shared
- * memory as the medium of a stream; open.c streams for QPs known by GID and number.
+ * Files: ring.c the ring; direct.c access to the peer's memory without it; rec.c its
+ * records; link.c life, sending, receiving, who is awake; meet.c how processes find
+ * each other (unix sockets); stream.c shared memory as the medium of a stream; open.c
+ * streams for QPs known by GID and number; call.c connections of the CM.
  *
  * Who receives. A poller that leases the link (dev/poll.h) looks at the ring; the
  * ring's `doze` is 0 then and the peer makes no system call. Else doze is 1: the
@@ -34,6 +35,7 @@ enum {
 	LINK_TURN_BYTES = 256 * 1024, /* or bytes */
 	LINK_BULK = 8 * 1024,	  /* bytes of a record that is part of much data */
 	LINK_REQUESTS_MAX = 256,  /* OPENs that wait for the loop thread */
+	LINK_CALLS_MAX = 1024,	  /* calls that do */
 	LINK_HALF_MAX = 4096,	  /* streams that the peer has not begun */
 	LINK_MEMBERS_SEEN = 16,	  /* with more CQs the thread stays in charge */
 };
@@ -73,7 +75,8 @@ struct link {
 	struct stream *starting; /* READY has come: the thread gives it to its QP before
 				  * anything else is received */
 	struct list requests; /* struct link_request, for the loop thread */
-	unsigned nrequests;
+	struct list calls;    /* call.c: the same */
+	unsigned nrequests, ncalls;
 	struct list owing;    /* streams to look at again: shm_part.owing */
 	struct list members;
 	unsigned leases;      /* members that lease */
@@ -121,6 +124,10 @@ void link_slot_drop(struct link *l, uint32_t slot, bool tomb);
 
 /* Queues a message of the link; never fails for want of room. -EPIPE, -ENOMEM. */
 int link_send(struct link *l, const struct rec_link *m);
+/* The same for a record of any kind that begins with the ring's word. */
+int link_send_record(struct link *l, const void *rec, uint32_t bytes, enum rec_kind kind);
+/* There is work for the loop thread: requests or calls. rx_lock is held. */
+void link_post(struct link *l);
 /* Wakes the peer if it dozes; after publishing. */
 void link_wake(struct link *l);
 

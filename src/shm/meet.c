@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* How two processes of a host get their link: an abstract unix socket named after a
- * rendezvous port, the number that every QP number carries. Abstract names are the
- * network namespace's, as the addresses are that led here, and leave nothing behind.
+ * rendezvous port, the number that every QP number carries, or after the RDMA port of a
+ * listener. Abstract names are the network namespace's, as the addresses are that led
+ * here, and leave nothing behind.
  *
  *	connector: greeting, with the segment and its eventfd
  *	listener:  greeting, with its eventfd; or "exists": there is a link already
@@ -18,6 +19,7 @@
 #include "base/lock.h"
 #include "base/log.h"
 #include "dev/qpn.h"
+#include "shm/call.h"
 #include "shm/link.h"
 
 #include <errno.h>
@@ -50,6 +52,10 @@ enum { FDS = 2 + DIRECT_FDS };
 
 enum greeting_status { GREETING_HELLO, GREETING_OK, GREETING_EXISTS, GREETING_NO };
 
+struct meet_name {
+	char text[CALL_NAME_MAX + 1];
+};
+
 struct greeting {
 	uint32_t magic, version;
 	uint32_t status; /* enum greeting_status */
@@ -58,10 +64,12 @@ struct greeting {
 	struct direct_offer direct; /* its descriptors follow the others */
 };
 
-/* Our name under one port. */
+/* A name of ours. */
 struct host {
 	struct list node;
-	uint16_t port;
+	struct meet_name name;
+	int refs;  /* the descriptor's, the timer's */
+	bool gone; /* the descriptor, not ours, may be closed */
 	struct loop_fd lf;
 	struct loop_timer timer; /* out of descriptors: listens again */
 };
@@ -70,7 +78,8 @@ struct host {
 struct guest {
 	struct list node;
 	bool caller, over;
-	uint16_t port;
+	bool lasting; /* the name is a process's for good */
+	struct meet_name name;
 	struct loop_fd lf;
 	struct loop_timer timer;
 	int refs; /* the descriptor's, the timer's */
@@ -80,10 +89,10 @@ struct guest {
 	struct list meets;
 };
 
-/* Which process is behind a port: for good, as ports are held until the end. */
+/* Which process is behind a rendezvous port: for good, as they are held until the end. */
 struct known {
 	struct list node;
-	uint16_t port;
+	struct meet_name name;
 	struct link *l;
 };
 
@@ -117,13 +126,23 @@ static void meets_unlock(void) RELEASE(meets.lock) NO_TSA
 	lock_put(&meets.lock);
 }
 
-static socklen_t name_of(uint16_t port, struct sockaddr_un *un)
+static void name_of(uint16_t port, struct meet_name *name)
 {
-	int n;
+	snprintf(name->text, sizeof(name->text), "anyrdma/1/qp/%u", port);
+}
+
+static socklen_t address_of(const struct meet_name *name, struct sockaddr_un *un)
+{
+	size_t len = strlen(name->text);
 
 	*un = (struct sockaddr_un){ .sun_family = AF_UNIX };
-	n = snprintf(un->sun_path + 1, sizeof(un->sun_path) - 1, "anyrdma/1/qp/%u", port);
-	return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)n);
+	memcpy(un->sun_path + 1, name->text, len);
+	return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + len);
+}
+
+static bool same_name(const struct meet_name *a, const struct meet_name *b)
+{
+	return !strcmp(a->text, b->text);
 }
 
 static bool same_user(int fd)
@@ -172,23 +191,23 @@ static struct link *link_of_id(const struct link_id *id)
 	return NULL;
 }
 
-static struct link *link_of_port(uint16_t port)
+static struct link *link_of_name(const struct meet_name *name)
 {
 	struct known *k;
 
 	list_for_each(k, &meets.known, node)
-		if (k->port == port)
+		if (same_name(&k->name, name))
 			return k->l;
 	return NULL;
 }
 
-static void know(uint16_t port, struct link *l)
+static void know(const struct meet_name *name, struct link *l)
 {
-	struct known *k = link_of_port(port) ? NULL : malloc(sizeof(*k));
+	struct known *k = link_of_name(name) ? NULL : malloc(sizeof(*k));
 
 	if (!k)
 		return; /* asked again next time */
-	k->port = port;
+	k->name = *name;
 	k->l = l;
 	list_add_head(&meets.known, &k->node);
 }
@@ -379,7 +398,7 @@ static void guest_timeout(struct loop_timer *t)
 
 static void guest_ready(struct loop_fd *lf, uint32_t revents);
 
-static struct guest *guest_new(int fd, bool caller, uint16_t port)
+static struct guest *guest_new(int fd, bool caller, const struct meet_name *name)
 {
 	struct guest *g = calloc(1, sizeof(*g));
 
@@ -388,7 +407,7 @@ static struct guest *guest_new(int fd, bool caller, uint16_t port)
 	g->lf = (struct loop_fd){ .fd = fd, .events = EPOLLIN, .ready = guest_ready };
 	g->timer.fire = guest_timeout;
 	g->caller = caller;
-	g->port = port;
+	g->name = *name;
 	g->wake = -1;
 	g->refs = 1;
 	list_init(&g->meets);
@@ -450,7 +469,8 @@ static int caller_step(struct guest *g, const struct greeting *gr, int *fds, int
 		direct_join(l, 0, &gr->direct, fds + 1, n - 1);
 		*start = l;
 	}
-	know(g->port, l);
+	if (g->lasting)
+		know(&g->name, l);
 	answer_all(g, l, 0);
 	return 0;
 }
@@ -513,7 +533,7 @@ static void guest_ready(struct loop_fd *lf, uint32_t revents)
 		if (fds[i] >= 0)
 			close(fds[i]);
 	if (ret) {
-		log_info("link over port %u: %s", g->port, strerror(-ret));
+		log_info("link over %s: %s", g->name.text, strerror(-ret));
 		answer_all(g, NULL, ret);
 	}
 	guest_end(g);
@@ -529,10 +549,10 @@ static void guest_ready(struct loop_fd *lf, uint32_t revents)
 
 /* ---- asking --------------------------------------------------------------------------- */
 
-static int caller_start(uint16_t port, struct guest **out)
+static int caller_start(const struct meet_name *name, struct guest **out)
 {
 	struct sockaddr_un un;
-	socklen_t len = name_of(port, &un);
+	socklen_t len = address_of(name, &un);
 	int fd = fdset_take(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
 	int fds[2], ret = -ENOMEM;
 	struct guest *g;
@@ -545,7 +565,7 @@ static int caller_start(uint16_t port, struct guest **out)
 		fdset_close(fd);
 		return ret;
 	}
-	g = guest_new(fd, true, port);
+	g = guest_new(fd, true, name);
 	if (!g) {
 		fdset_close(fd);
 		return -ENOMEM;
@@ -564,24 +584,24 @@ static int caller_start(uint16_t port, struct guest **out)
 	return ret;
 }
 
-static struct guest *caller_find(uint16_t port)
+static struct guest *caller_find(const struct meet_name *name)
 {
 	struct guest *g;
 
 	list_for_each(g, &meets.guests, node)
-		if (g->caller && g->port == port)
+		if (g->caller && same_name(&g->name, name))
 			return g;
 	return NULL;
 }
 
-static bool is_ours(uint16_t port)
+static struct host *host_find(const struct meet_name *name)
 {
 	struct host *h;
 
 	list_for_each(h, &meets.hosts, node)
-		if (h->port == port)
-			return true;
-	return false;
+		if (same_name(&h->name, name))
+			return h;
+	return NULL;
 }
 
 /* Two ends in one process: one asks, the other answers. */
@@ -640,93 +660,188 @@ static int self_get(struct link **out)
 	return ret;
 }
 
-void meet_ask(uint16_t port, struct meet *m)
+static void ask(const struct meet_name *name, bool lasting, struct meet *m)
 {
 	struct link *l;
 	struct guest *g;
 	int ret = 0;
 
 	meets_lock();
-	l = link_of_port(port);
-	if (!l && is_ours(port))
+	l = lasting ? link_of_name(name) : NULL;
+	if (!l && host_find(name))
 		ret = self_get(&l);
 	if (l || ret) {
 		answer(m, l, ret);
 		meets_unlock();
 		return;
 	}
-	g = caller_find(port);
+	g = caller_find(name);
 	if (!g)
-		ret = caller_start(port, &g);
-	if (ret)
+		ret = caller_start(name, &g);
+	if (ret) {
 		answer(m, NULL, ret);
-	else
+	} else {
+		g->lasting = lasting;
 		list_add_tail(&g->meets, &m->node);
+	}
 	meets_unlock();
+}
+
+void meet_ask(uint16_t port, struct meet *m)
+{
+	struct meet_name name;
+
+	name_of(port, &name);
+	ask(&name, true, m);
+}
+
+void meet_ask_name(const char *text, struct meet *m)
+{
+	struct meet_name name;
+
+	snprintf(name.text, sizeof(name.text), "%s", text);
+	ask(&name, false, m);
 }
 
 /* ---- listening -------------------------------------------------------------------------- */
 
+/* The next visitor, or -errno. */
+static int host_accept(struct host *h)
+{
+	int fd;
+
+	lock_assert_held(&meets.lock);
+	if (h->gone)
+		return -EAGAIN;
+	fd = accept4(h->lf.fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+	if (fd < 0)
+		return -errno;
+	fd = fdset_take(fd);
+	if (meets.visitors >= VISITORS_MAX || !guest_new(fd, false, &h->name))
+		fdset_close(fd);
+	return 0;
+}
+
 static void host_ready(struct loop_fd *lf, uint32_t revents)
 {
 	struct host *h = container_of(lf, struct host, lf);
-	int fd;
+	int ret;
 
 	(void)revents;
-	while ((fd = accept4(lf->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK)) >= 0) {
-		fd = fdset_take(fd);
-		meets_lock();
-		if (meets.visitors >= VISITORS_MAX || !guest_new(fd, false, h->port))
-			fdset_close(fd);
-		meets_unlock();
+	meets_lock();
+	while (!(ret = host_accept(h)) || ret == -EINTR)
+		;
+	if (ret == -EMFILE || ret == -ENFILE) {
+		log_warn("no descriptor for a link: %s", strerror(-ret));
+		loop_fd_mod(&h->lf, 0);
+		if (loop_timer_set(&h->timer, loop_now() + SHORTAGE_MS * MSEC))
+			h->refs++;
 	}
-	if (errno != EMFILE && errno != ENFILE)
-		return;
-	log_warn("no descriptor for a link: %s", strerror(errno));
-	loop_fd_mod(&h->lf, 0);
-	loop_timer_set(&h->timer, loop_now() + SHORTAGE_MS * MSEC);
+	meets_unlock();
+}
+
+static void host_put(struct host *h)
+{
+	lock_assert_held(&meets.lock);
+	if (!--h->refs)
+		free(h);
 }
 
 static void host_again(struct loop_timer *t)
 {
-	loop_fd_mod(&container_of(t, struct host, timer)->lf, EPOLLIN);
+	struct host *h = container_of(t, struct host, timer);
+
+	meets_lock();
+	if (!h->gone)
+		loop_fd_mod(&h->lf, EPOLLIN);
+	host_put(h);
+	meets_unlock();
 }
 
-static int host_new(uint16_t port)
+static void host_forgotten(struct loop_fd *lf)
+{
+	meets_lock();
+	host_put(container_of(lf, struct host, lf));
+	meets_unlock();
+}
+
+static int host_new(int fd, const struct meet_name *name)
 {
 	struct host *h = calloc(1, sizeof(*h));
-	struct sockaddr_un un;
-	socklen_t len = name_of(port, &un);
-	int fd, ret = -ENOMEM;
+	int ret;
 
+	lock_assert_held(&meets.lock);
 	if (!h)
 		return -ENOMEM;
-	fd = fdset_take(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-	h->port = port;
+	h->refs = 1;
+	h->name = *name;
 	h->timer.fire = host_again;
 	h->lf = (struct loop_fd){ .fd = fd, .events = EPOLLIN, .ready = host_ready };
-	if (fd < 0 || bind(fd, (struct sockaddr *)&un, len) || listen(fd, BACKLOG))
-		ret = -errno;
+	ret = listen(fd, BACKLOG) ? -errno : loop_fd_add(&h->lf);
+	if (ret)
+		free(h);
 	else
-		ret = loop_fd_add(&h->lf);
-	if (!ret) {
 		list_add_tail(&meets.hosts, &h->node);
-		return 0;
+	return ret;
+}
+
+/* A rendezvous port of ours: for good. */
+static int host_port(const struct meet_name *name)
+{
+	struct sockaddr_un un;
+	socklen_t len = address_of(name, &un);
+	int fd = fdset_take(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+	int ret = fd < 0 || bind(fd, (struct sockaddr *)&un, len) ? -errno : 0;
+
+	if (!ret)
+		ret = host_new(fd, name);
+	if (ret) {
+		log_info("no unix socket %s, TCP alone: %s", name->text, strerror(-ret));
+		if (fd >= 0)
+			fdset_close(fd);
 	}
-	log_info("no unix socket for port %u, TCP alone: %s", port, strerror(-ret));
-	if (fd >= 0)
-		fdset_close(fd);
-	free(h);
 	return ret;
 }
 
 int meet_listen(uint16_t port)
 {
+	struct meet_name name;
 	int ret = 0;
 
+	name_of(port, &name);
 	meets_lock();
-	if (!is_ours(port))
-		ret = host_new(port);
+	if (!host_find(&name))
+		ret = host_port(&name);
 	meets_unlock();
 	return ret;
+}
+
+int meet_host(int fd, const char *text)
+{
+	struct meet_name name;
+	int ret;
+
+	snprintf(name.text, sizeof(name.text), "%s", text);
+	meets_lock();
+	ret = host_new(fd, &name);
+	meets_unlock();
+	return ret;
+}
+
+void meet_unhost(const char *text)
+{
+	struct meet_name name;
+	struct host *h;
+
+	snprintf(name.text, sizeof(name.text), "%s", text);
+	meets_lock();
+	h = host_find(&name);
+	if (h) {
+		h->gone = true;
+		list_del(&h->node);
+		if (loop_timer_stop(&h->timer))
+			host_put(h);
+		loop_fd_del(&h->lf, host_forgotten);
+	}
+	meets_unlock();
 }

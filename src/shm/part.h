@@ -13,6 +13,14 @@ struct link;
 struct link_member;
 struct shm_out;
 
+/* How far a call is. */
+enum shm_call {
+	SHM_CALL_NONE,	  /* the stream is none, or open */
+	SHM_CALL_LOOKING, /* caller: no link yet */
+	SHM_CALL_ASKED,	  /* caller: waits for the answer */
+	SHM_CALL_RINGING, /* callee: has to answer */
+};
+
 /* What a stream needs to live on a link. */
 struct shm_part {
 	struct link *l;	    /* NULL: the stream is not of this medium */
@@ -21,7 +29,9 @@ struct shm_part {
 	uint32_t peer;	    /* the peer's; valid once known */
 	uint64_t door;	    /* of our side, dev/share.h; 0: none */
 	uint64_t peer_door; /* as the peer says; valid once known */
-	uint64_t serial;    /* of the wait that it is for: park_serial_locked() */
+	uint64_t serial;    /* of the wait that it is for: park_serial_locked(); or 0 */
+	enum shm_call call;
+	bool cached;	    /* call.c: led here by the memory of an earlier call */
 	bool asks;	    /* ours is the side that sends OPEN and READY */
 	bool answered;	    /* it has been answered */
 	bool half;	    /* OPENED was sent, READY has not come (rx_lock) */

@@ -12,6 +12,7 @@
 enum rec_kind {
 	REC_STREAM = 1, /* struct rec_stream, its body, payload */
 	REC_LINK = 2,	/* struct rec_link */
+	REC_CALL = 3,	/* struct rec_call, name, data */
 };
 
 enum { REC_LAST = 1, REC_ACK_REQ = 2, REC_ACK = 4 };
@@ -50,6 +51,34 @@ struct rec_link {
 	uint32_t src_qpn, dst_qpn;
 	uint64_t door; /* LINK_OPEN, LINK_OPENED: of the sender's QP, or 0 */
 	union ibv_gid src_gid, dst_gid;
+};
+
+/* Messages of calls (call.c). Every slot that a caller has named in ASK is freed by one
+ * of: an ANSWER that does not accept, LINK_CLOSE. Who hangs up gets LINK_CLOSE too,
+ * unless the answer was on its way. */
+enum call_type {
+	CALL_ASK = 1,	 /* from, name of the listener, request */
+	CALL_ANSWER = 2, /* slot, status; accepted: from, reply; rejected: data */
+	CALL_HANGUP = 3, /* from: the caller does not wait any more */
+};
+enum call_status {
+	CALL_ACCEPTED,
+	CALL_REJECTED,
+	CALL_NO_LISTENER,
+	CALL_BUSY,
+	CALL_GONE, /* the callee ends without a word */
+};
+
+struct rec_call {
+	uint32_t word;
+	uint8_t type;	  /* enum call_type */
+	uint8_t status;	  /* enum call_status */
+	uint8_t name_len;
+	uint8_t pad;
+	uint32_t slot;	  /* of the receiver */
+	uint32_t from;	  /* of the sender */
+	uint32_t len;	  /* of the data */
+	uint64_t door;	  /* ASK, ANSWER that accepts: of the sender's QP, or 0 */
 };
 
 /* Bytes of h's record before its payload, at most REC_HEAD_MAX. */

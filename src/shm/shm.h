@@ -58,6 +58,11 @@ struct meet {
 };
 void meet_ask(uint16_t port, struct meet *m);
 int meet_listen(uint16_t port);
+/* The same by abstract unix name, of a socket that its owner has bound and keeps.
+ * -ECONNREFUSED: nobody listens under it. */
+void meet_ask_name(const char *name, struct meet *m);
+int meet_host(int fd, const char *name);
+void meet_unhost(const char *name);
 /* The link is dead: nobody gets it any more. */
 void meet_forget(struct link *l);
 

@@ -9,6 +9,7 @@
 #include "dev/share.h"
 #include "iwarp/batch.h"
 #include "iwarp/iwarp.h"
+#include "shm/call.h"
 #include "shm/direct.h"
 #include "shm/shm.h"
 
@@ -379,7 +380,7 @@ static void end_later(struct stream *s)
 void shm_closed(struct stream *s, int err)
 {
 	stream_lock(s);
-	if (s->shm.started)
+	if (s->shm.started || s->shm.call)
 		peer_over(s, err < 0 && err > -MAX_ERRNO ? err : 0);
 	else
 		end_later(s);
@@ -391,7 +392,7 @@ void shm_broken(struct stream *s, const char *why)
 	stream_lock(s);
 	log_debug("stream in slot %u: %s", s->shm.slot, why);
 	s->shm.closed_out = true;
-	if (s->shm.started)
+	if (s->shm.started || s->shm.call)
 		peer_over(s, 0);
 	else
 		end_later(s);
@@ -433,7 +434,9 @@ static void say_closed(struct stream *s, int err)
 {
 	struct rec_link m = { .type = LINK_CLOSE, .slot = s->shm.peer, .err = err };
 
-	if (s->shm.known && !s->shm.closed_out)
+	if (s->shm.call && !s->shm.closed_out)
+		call_end(s);
+	else if (s->shm.known && !s->shm.closed_out)
 		link_send(s->shm.l, &m);
 	s->shm.closed_out = true;
 }
@@ -460,13 +463,16 @@ void shm_end(struct stream *s)
 
 	lock_get(&s->lock);
 	say_closed(s, 0);
-	tomb = s->shm.known && !s->shm.closed_in && !s->shm.over;
+	tomb = (s->shm.known || s->shm.call == SHM_CALL_ASKED) && !s->shm.closed_in &&
+	       !s->shm.over;
 	kept_drop(s);
 	stream_unlock(s);
-	link_slot_drop(l, s->shm.slot, tomb);
+	if (l)
+		link_slot_drop(l, s->shm.slot, tomb);
 	share_door_free(s->shm.door);
 	stream_put(s);
-	link_put(l);
+	if (l)
+		link_put(l);
 }
 
 void shm_end_run(struct loop_work *w)

@@ -6,6 +6,7 @@
 #include "dev/dev.h"
 #include "dev/gid.h"
 #include "iwarp/iwarp.h"
+#include "shm/call.h"
 #include "shm/shm.h"
 
 static void qp_made_by_cm(struct ibv_qp *qp)
@@ -38,6 +39,14 @@ static const struct anyrdma_interface table = {
 	.stream_expect = park_expect,
 	.stream_unexpect = park_unexpect,
 	.stream_open = stream_open,
+	.call_listen = call_listen,
+	.call_unlisten = call_unlisten,
+	.stream_call = stream_call,
+	.stream_adopt = stream_adopt,
+	.stream_answered = stream_answered,
+	.stream_accept = stream_accept,
+	.stream_reject = stream_reject,
+	.stream_has_news = stream_has_news,
 	.stream_control = stream_control,
 	.stream_release = stream_release,
 	.stream_abort = stream_abort,

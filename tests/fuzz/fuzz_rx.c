@@ -379,7 +379,9 @@ static void on_released(void *user)
 	MUST(!atomic_exchange(&r->released, 1));
 }
 
-static const struct stream_user user_ops = { on_control, on_closed, on_released };
+static const struct stream_user user_ops = { .control = on_control,
+					     .closed = on_closed,
+					     .released = on_released };
 
 static void open_stream(struct run *r)
 {

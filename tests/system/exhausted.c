@@ -121,6 +121,24 @@ static void connect_is_unreachable(void)
 	peer_end(&p);
 }
 
+/* The next request whose client is still there. Over shared memory requests need no
+ * descriptor: those came whose clients did not wait. */
+static void accept_living(struct end *t)
+{
+	struct rdma_conn_param param = conf_param();
+
+	for (;;) {
+		end_request(t);
+		if (!rdma_accept(t->id, &param))
+			break;
+		EQ(errno, EINVAL);
+		rdma_destroy_qp(t->id);
+		conf_buf_free(&t->buf);
+		OK(rdma_destroy_id(t->id));
+	}
+	conf_expect(t->ch, t->id, RDMA_CM_EVENT_ESTABLISHED);
+}
+
 /* A server without descriptors refuses, keeps what it has, and recovers. */
 static void poor_server(struct peer *me, void *arg)
 {
@@ -138,8 +156,7 @@ static void poor_server(struct peer *me, void *arg)
 	peer_say(me, 'y');
 	t = s;
 	t.id = NULL;
-	end_request(&t);
-	end_accept(&t, true);
+	accept_living(&t);
 	conf_wc_ok(s.id->recv_cq, 0); /* the old connection still works */
 	peer_say(me, 'z');
 	peer_hear(me, 'q');

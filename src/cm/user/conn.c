@@ -193,6 +193,15 @@ void user_answered(struct user_id *u, const struct mpa_frame *f)
 	u->nego = NULL;
 }
 
+/* The nearest way first; a wire that does not find its way hands over to the next. */
+static void call(struct user_id *u) REQUIRES(u->lock)
+{
+	u->wire = user_link_wanted() && cm_dev->gid_of_addr((struct sockaddr *)&u->dst) >= 0 ?
+			  &user_wire_link :
+			  &user_wire_tcp;
+	u->wire->call(u);
+}
+
 static void active_start(struct user_id *u) REQUIRES(u->lock)
 {
 	uint16_t port = sa_port((struct sockaddr *)&u->dst);
@@ -201,7 +210,7 @@ static void active_start(struct user_id *u) REQUIRES(u->lock)
 	u->callable = port && port_to_tcp(port, conf_get()->ports_identity) > 0;
 	timer_final(u);
 	if (u->callable)
-		u->wire->call(u);
+		call(u);
 	else
 		user_failed(u, ECONNREFUSED);
 }
@@ -301,7 +310,7 @@ static enum user_after connecting_timeout(struct user_id *u)
 	if (u->pausing) {
 		u->pausing = false;
 		timer_final(u);
-		u->wire->call(u);
+		call(u);
 	} else {
 		user_unreachable(u, ETIMEDOUT);
 	}

@@ -38,12 +38,6 @@ static bool mapped_v4(const struct sockaddr_storage *ss)
 	       IN6_IS_ADDR_V4MAPPED(&((const struct sockaddr_in6 *)ss)->sin6_addr);
 }
 
-/* Shared memory carries reliable connections alone, so far. */
-static uint64_t near_token(const struct user_id *u, uint32_t qpn)
-{
-	return cm_dev->near_token(&u->conn.remote_gid, qpn);
-}
-
 /* ---- active -------------------------------------------------------------------- */
 
 static int plain_req(struct user_id *u, const struct cm_conn_param *p)
@@ -91,7 +85,6 @@ int user_req_build(struct user_id *u, const struct cm_conn_param *p)
 	cm_dev->gid_from_addr((struct sockaddr *)&u->src, &c->local_gid);
 	cm_dev->gid_from_addr((struct sockaddr *)&u->dst, &c->remote_gid);
 	memcpy(r.src_addr, c->local_gid.raw, 16);
-	r.near = c->near_token = near_token(u, r.qpn);
 	c->local_qpn = r.qpn;
 	c->responder_resources = p->responder_resources;
 	c->reads = c->responder_resources != 0;
@@ -159,7 +152,6 @@ static enum user_answer take_rep(struct user_id *u, const struct mpa_cm_rep *r)
 					.options = r->ece_options };
 	c->mtu = min_u8(c->mtu, r->mtu);
 	c->crc |= r->crc;
-	c->near = c->near_token && r->near;
 	return USER_ANSWER_REP;
 }
 
@@ -292,7 +284,6 @@ static void take_req(struct user_id *u, const struct mpa_cm_req *r)
 					.options = r->ece_options };
 	c->crc = r->crc || conf_get()->crc;
 	c->extended = true;
-	c->near_token = r->near;
 	set_priv(u->nego, r->priv, r->priv_len);
 }
 
@@ -355,7 +346,6 @@ int user_rep_build(struct user_id *u, const struct cm_conn_param *p, uint8_t *bu
 		.pd_len = p->private_data_len,
 	};
 
-	r.near = c->near = c->near_token && c->near_token == near_token(u, r.qpn);
 	if (c->extended)
 		return mpa_cm_rep_encode(buf, cap, &r);
 	return mpa_plain_encode(buf, cap, &f, r.ird, r.ord,

@@ -342,6 +342,7 @@ static void forked_child(void)
 
 int main(int argc, char **argv)
 {
+	setenv("ANYRDMA_TRANSPORT", "tcp", 1); /* the fake device has no calls */
 	setenv("ANYRDMA_CM_REPLY_MS", "500", 1);
 	t_init(argc, argv);
 	cm_dev = &device;

@@ -71,11 +71,9 @@ static bool reserve_use(void)
 
 /* ---- children ------------------------------------------------------------------------- */
 
-static struct user_id *child_new(struct user_id *lis, int fd, bool refused)
-	REQUIRES(lis->lock)
+static struct user_id *child_new(struct user_id *lis) REQUIRES(lis->lock)
 {
 	struct user_id *u = user_new(lis->ps, lis->qp_type);
-	socklen_t len = sizeof(u->src);
 
 	if (!u)
 		return NULL;
@@ -85,18 +83,22 @@ static struct user_id *child_new(struct user_id *lis, int fd, bool refused)
 		return NULL;
 	}
 	u->state = US_AWAIT_REQ;
-	u->fd = fd;
-	u->refused = refused;
 	u->tos = lis->tos;
 	u->timeout = lis->timeout;
 	u->timeout_set = lis->timeout_set;
 	u->born = user_now();
-	getsockname(fd, (struct sockaddr *)&u->src, &len);
-	len = sizeof(u->dst);
-	getpeername(fd, (struct sockaddr *)&u->dst, &len);
 	u->listener = lis;
 	user_get(lis);
 	return u;
+}
+
+/* Onto the half-open list, with a reference for the caller: from the unlock on the
+ * listener's end may drop the list's. */
+static void child_add(struct user_id *lis, struct user_id *child) REQUIRES(lis->lock)
+{
+	list_add_tail(&lis->lis->half, &child->child_link);
+	lis->lis->half_count++;
+	user_get(child);
 }
 
 /* An IPv4 connection to a dual-stack listener is an IPv4 connection. */
@@ -114,6 +116,43 @@ static void unmap(struct sockaddr_storage *ss)
 	in4.sin_port = in6.sin6_port;
 	memset(ss, 0, sizeof(*ss));
 	memcpy(ss, &in4, sizeof(in4));
+}
+
+static void child_socket(struct user_id *u, int fd, bool refused)
+{
+	socklen_t len = sizeof(u->src);
+
+	u->fd = fd;
+	u->refused = refused;
+	getsockname(fd, (struct sockaddr *)&u->src, &len);
+	len = sizeof(u->dst);
+	getpeername(fd, (struct sockaddr *)&u->dst, &len);
+	unmap(&u->src);
+	unmap(&u->dst);
+	sa_set_port((struct sockaddr *)&u->src, u->listener->port.num);
+}
+
+int user_listener_call(struct user_id *lis, const struct sockaddr_storage *to,
+		       struct user_id **child)
+{
+	struct user_id *u;
+	int ret = 0;
+
+	lock_get(&lis->lock);
+	if (lis->state != US_LISTEN)
+		ret = -ENOENT;
+	else if (lis->lis->waiting_count >= USER_WAITING_MAX)
+		ret = -EBUSY;
+	else if (!(u = child_new(lis)))
+		ret = -ENOMEM;
+	if (!ret) {
+		u->wire = &user_wire_link;
+		u->src = u->dst = *to; /* the scope of both is one */
+		child_add(lis, u);
+		*child = u;
+	}
+	lock_put(&lis->lock);
+	return ret;
 }
 
 static bool somebody_waits(int fd)
@@ -225,21 +264,16 @@ static struct user_id *accept_one(struct user_id *lis, struct user_id **victim)
 		return NULL;
 	}
 	fd = cm_dev->fd_take(fd);
-	child = child_new(lis, fd, refused);
+	child = child_new(lis);
 	if (!child) {
 		cm_dev->fd_close(fd);
 		return NULL;
 	}
-	unmap(&child->src);
-	unmap(&child->dst);
-	sa_set_port((struct sockaddr *)&child->src, lis->port.num);
+	child_socket(child, fd, refused);
 	if (oldest)
 		half_leave(lis, oldest);
 	*victim = oldest;
-	list_add_tail(&l->half, &child->child_link);
-	l->half_count++;
-	/* From the unlock on, the listener's end may drop the list's reference. */
-	user_get(child);
+	child_add(lis, child);
 	return child;
 }
 
@@ -457,6 +491,7 @@ static int listener_start(struct user_id *u, int backlog) REQUIRES(u->lock)
 	}
 	l->watched = true;
 	user_get(u);
+	user_link_listen(u);
 	return 0;
 }
 
@@ -506,6 +541,7 @@ void user_listener_stop(struct user_id *u)
 {
 	struct user_listener *l = u->lis;
 	struct list lost = LIST_INIT(lost);
+	struct call_listener *calls;
 	struct list *n;
 	bool watched;
 
@@ -515,7 +551,11 @@ void user_listener_stop(struct user_id *u)
 	l->half_count = l->waiting_count = 0;
 	watched = l->watched;
 	l->watched = false;
+	calls = l->calls;
+	l->calls = NULL;
 	lock_put(&u->lock);
+	if (calls)
+		cm_dev->call_unlisten(calls);
 	if (watched) {
 		/* At once, and for copies in forked children too: the port is
 		 * free when the caller returns, the queue is reset. */

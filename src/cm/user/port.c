@@ -186,6 +186,21 @@ static void name_make(enum rdma_port_space ps, const struct sockaddr *sa, bool a
 	snprintf(name + n, PORT_NAME_MAX + 1 - (size_t)n, "%s/%u", text, port);
 }
 
+void port_names(enum rdma_port_space ps, const struct sockaddr *sa, struct call_names *out)
+{
+	struct sockaddr_in any4 = { .sin_family = AF_INET };
+	struct sockaddr_in6 any6 = { .sin6_family = AF_INET6 };
+	uint16_t port = sa_port(sa);
+
+	_Static_assert((int)PORT_NAME_MAX <= (int)CALL_NAME_MAX, "every name fits");
+	name_make(ps, sa, false, port, out->name[0]);
+	if (sa->sa_family == AF_INET)
+		name_make(ps, (struct sockaddr *)&any4, false, port, out->name[1]);
+	else
+		name_make(ps, (struct sockaddr *)&any6, true, port, out->name[1]);
+	name_make(ps, (struct sockaddr *)&any6, false, port, out->name[2]);
+}
+
 /* A socket that holds the name, or -errno. */
 static int name_take(const char *name)
 {

@@ -12,6 +12,8 @@
 #ifndef ANYRDMA_CM_USER_PORT_H
 #define ANYRDMA_CM_USER_PORT_H
 
+#include "dev/interface.h"
+
 #include <rdma/rdma_cma.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -63,6 +65,8 @@ int port_unique(enum rdma_port_space ps, const struct sockaddr *sa, bool afonly,
 int port_tcp_bound(const struct sockaddr *sa, bool afonly, uint16_t port);
 /* True if some process of this namespace owns the port for that address. */
 bool port_owned(enum rdma_port_space ps, const struct sockaddr *sa, uint16_t port);
+/* The names that a listener for sa may have, the most specific first. */
+void port_names(enum rdma_port_space ps, const struct sockaddr *sa, struct call_names *out);
 /* A source port number for an id that owns none; a number only. */
 uint16_t port_number(void);
 

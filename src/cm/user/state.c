@@ -54,6 +54,7 @@ static const int8_t next[US_COUNT][ST_COUNT] = {
 		ANY_END,
 	},
 	[US_AWAIT_REP] = {
+		[ST_RECALL] = TO(US_CONNECTING),
 		[ST_REP] = TO(US_REP_RCVD),
 		[ST_REJECT] = TO(US_CLOSED),
 		[ST_REJECTED] = TO(US_CLOSED),
@@ -169,6 +170,7 @@ static const char *const step_names[ST_COUNT] = {
 	[ST_LISTEN] = "listen",
 	[ST_CONNECT] = "connect",
 	[ST_CALLED] = "request sent",
+	[ST_RECALL] = "no listener",
 	[ST_REP] = "reply received",
 	[ST_REQ] = "request received",
 	[ST_ACCEPT] = "accept",

@@ -43,6 +43,7 @@ enum user_step {
 	ST_LISTEN,	  /* rdma_listen */
 	ST_CONNECT,	  /* rdma_connect */
 	ST_CALLED,	  /* the peer is there, the request sent */
+	ST_RECALL,	  /* the listener was not there: to be looked for again */
 	ST_REP,		  /* MPA reply received and accepted */
 	ST_REQ,		  /* MPA request received whole */
 	ST_ACCEPT,	  /* rdma_accept: reply on its way */

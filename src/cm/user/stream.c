@@ -65,11 +65,13 @@ static void up_control(void *user, enum stream_ctl type, const uint8_t *data, si
 static void up_closed(void *user, int err)
 {
 	struct user_id *u = user;
+	enum user_after after = AFTER_NONE;
 
 	lock_get(&u->lock);
 	if (!u->dead && u->state != US_REMOVED)
-		user_gone(u, err);
+		after = user_link_closed(u, err);
 	lock_put(&u->lock);
+	user_after(u, after);
 }
 
 static void up_released(void *user)
@@ -78,6 +80,8 @@ static void up_released(void *user)
 }
 
 const struct stream_user user_upcalls = {
+	.asked = user_link_asked,
+	.answer = user_link_answer,
 	.control = up_control,
 	.closed = up_closed,
 	.released = up_released,
@@ -108,7 +112,6 @@ void user_stream_param(struct user_id *u, struct stream_param *p)
 		.extended = c->extended,
 		.unreliable = u->qp_type == IBV_QPT_UC,
 		.first = who_speaks(u),
-		.near = c->near,
 	};
 	log_debug("id %p: stream of %s peer, CRC %s", (void *)u, c->extended ? "our" : "a standard",
 		  c->crc ? "on" : "off");

@@ -61,8 +61,6 @@ struct user_conn {
 	bool peer_srq, peer_flow_control;
 	bool crc;
 	bool extended; /* the peer is one of ours */
-	uint64_t near_token; /* of the request */
-	bool near;	     /* the QPs share memory */
 	uint8_t mpa_rev; /* plain, passive: of the request, and so of the reply */
 	uint8_t p2p;	 /* plain: MPA_RTR_*, how the initiator opens; 0 as it likes */
 	struct ibv_ece ece, peer_ece;
@@ -79,6 +77,7 @@ struct user_listener {
 	struct list half;	/* children without a whole request, oldest first */
 	struct list waiting;	/* children with one, above the backlog */
 	bool paused;		/* out of descriptors, crowded, or too many wait */
+	struct call_listener *calls; /* link.c; or NULL */
 	bool crowded;		/* too many half-open streams, all of them young */
 };
 
@@ -189,6 +188,10 @@ void user_listener_forget(struct user_id *lis, struct user_id *child);
 /* The child's CONNECT_REQUEST was fetched; again is harmless. No lock held. */
 void user_listener_taken(struct user_id *child);
 void user_listener_stop(struct user_id *lis);
+/* A child for a request that came over a link to this address: 0 and one with a
+ * reference for the caller, -EBUSY, -ENOENT, -ENOMEM. No lock held. */
+int user_listener_call(struct user_id *lis, const struct sockaddr_storage *to,
+		       struct user_id **child);
 void user_listener_timeout(struct user_id *lis);
 /* Some descriptor was closed: take the reserve back, let listeners go on. */
 void user_reserve_refill(void);
@@ -209,6 +212,14 @@ void user_unexpect(struct user_id *u) REQUIRES(u->lock);
 
 /* tcp.c: a child with an accepted socket. The caller has a reference. No lock held. */
 void user_child_start(struct user_id *child);
+
+/* link.c */
+bool user_link_wanted(void);
+void user_link_listen(struct user_id *u) REQUIRES(u->lock);
+/* Upcalls of a call's stream; closed: while it may still be one. */
+void user_link_asked(void *user);
+void user_link_answer(void *user, const uint8_t *data, size_t len);
+enum user_after user_link_closed(struct user_id *u, int err) REQUIRES(u->lock);
 
 /* handshake.c: parameters <-> MPA frames; no I/O, no state */
 int user_req_build(struct user_id *u, const struct cm_conn_param *p);

@@ -621,6 +621,7 @@ static void descriptors_exhausted(void)
 int main(int argc, char **argv)
 {
 	setenv("ANYRDMA_TEST", "1", 1);
+	setenv("ANYRDMA_TRANSPORT", "tcp", 1); /* the fake device has no calls */
 	setenv("ANYRDMA_CM_REPLY_MS", "500", 1);
 	setenv("ANYRDMA_CM_RETRY_MS", "300", 1);
 	setenv("ANYRDMA_CM_RETRIES", "4", 1);

@@ -38,7 +38,7 @@ struct user_wire {
 	enum user_after (*look)(struct user_id *u);
 };
 
-extern const struct user_wire user_wire_tcp;
+extern const struct user_wire user_wire_tcp, user_wire_link;
 
 /* ---- what a wire tells: conn.c ------------------------------------------------------ */
 
