@@ -207,7 +207,8 @@ static int batch_add(struct batch *b, struct stream *s, const struct rdmap_hdr *
 
 static struct frame *batch_next(struct batch *b)
 {
-	struct frame *f = &b->frame[b->nframes];
+	/* emit() keeps none. */
+	struct frame *f = &b->frame[b->emit ? 0 : b->nframes];
 
 	memset(f, 0, offsetof(struct frame, payload));
 	f->kind = PART_NONE;
