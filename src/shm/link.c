@@ -746,17 +746,17 @@ void link_leave(struct link_member *m)
 
 	lock_get(&l->rx_lock);
 	last = !--m->streams;
-	if (last) {
+	if (last)
 		list_del(&m->node);
-		if (m->leased)
-			l->leases--;
-		m->leased = false;
-		reconsider(l);
-	}
 	lock_put(&l->rx_lock);
 	if (!last)
 		return;
-	poll_del(&m->src);
+	poll_del(&m->src); /* pollers may have leased it up to here */
+	lock_get(&l->rx_lock);
+	if (m->leased)
+		l->leases--;
+	reconsider(l);
+	lock_put(&l->rx_lock);
 	free(m);
 	link_put(l);
 }
