@@ -1,0 +1,588 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Two processes of one host over shared memory, and how one of them ends: the other
+ * gets the right completions within a second, and nothing is left. Each case sees to it
+ * that it is shared memory that it looks at. */
+#include "lab.h"
+#include "side.h"
+
+#include <dirent.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <time.h>
+
+enum { LEN = 100000, FOR_PEER = 1 << 19 }; /* offset of what the peer writes to */
+
+/* What a side knows of the other one. */
+struct other {
+	uint32_t qpn, psn, rkey;
+	uint64_t addr;
+};
+
+static struct side x;
+static struct other there;
+static int fds_before;
+
+static int fds(void);
+
+/* ---- joining -------------------------------------------------------------------- */
+
+static void tell(struct peer *p, const struct side *s)
+{
+	peer_say_u32(p, s->qp->qp_num);
+	peer_say_u32(p, s->psn);
+	peer_say_u32(p, s->b.mr->rkey);
+	peer_say_u32(p, (uint32_t)((uintptr_t)s->b.p >> 32));
+	peer_say_u32(p, (uint32_t)(uintptr_t)s->b.p);
+}
+
+static struct other hear_other(struct peer *p)
+{
+	struct other o;
+
+	o.qpn = peer_hear_u32(p);
+	o.psn = peer_hear_u32(p);
+	o.rkey = peer_hear_u32(p);
+	o.addr = (uint64_t)peer_hear_u32(p) << 32;
+	o.addr |= peer_hear_u32(p);
+	o.addr += FOR_PEER;
+	return o;
+}
+
+static struct other join_peer(struct peer *p, struct side *s)
+{
+	struct other o;
+
+	tell(p, s);
+	o = hear_other(p);
+	EQ(to_init(s), 0);
+	fds_before = fds();
+	EQ(to_rtr(s, o.qpn, o.psn, &dev.gid), 0);
+	EQ(to_rts(s), 0);
+	peer_say(p, 'j');
+	peer_hear(p, 'j');
+	return o;
+}
+
+static struct ibv_send_wr write_to(const struct other *o, struct ibv_sge *sge, uint64_t id)
+{
+	return conf_rdma(id, IBV_WR_RDMA_WRITE, sge, 1, (void *)(uintptr_t)o->addr, o->rkey);
+}
+
+/* One write there and one read back: both ends are attached after this. */
+static void works(struct side *s, const struct other *o, uint32_t seed)
+{
+	struct ibv_sge sge = conf_sge(&s->b, 0, LEN), back = conf_sge(&s->b, LEN, LEN);
+	struct ibv_send_wr wr = write_to(o, &sge, 1);
+
+	conf_pattern(s->b.p, LEN, seed);
+	OK(conf_post(s->qp, &wr));
+	conf_wc_ok(s->cq, 1);
+	wr = conf_rdma(2, IBV_WR_RDMA_READ, &back, 1, (void *)(uintptr_t)o->addr, o->rkey);
+	OK(conf_post(s->qp, &wr));
+	conf_wc_ok(s->cq, 2);
+	CHECK(conf_pattern_ok(s->b.p + LEN, LEN, seed));
+}
+
+/* ---- what a process holds --------------------------------------------------------- */
+
+static int lines_with(const char *path, const char *what)
+{
+	FILE *f = fopen(path, "r");
+	char line[512];
+	int n = 0;
+
+	MUST(f);
+	while (fgets(line, sizeof(line), f))
+		n += strstr(line, what) != NULL;
+	fclose(f);
+	return n;
+}
+
+/* Links that are mapped. */
+static int links(void)
+{
+	return lines_with("/proc/self/maps", "anyrdma link");
+}
+
+static int fds(void)
+{
+	DIR *d = opendir("/proc/self/fd");
+	int n = 0;
+
+	MUST(d);
+	while (readdir(d))
+		n++;
+	closedir(d);
+	return n;
+}
+
+/* When the QP is gone, too. */
+static void no_link_left(void)
+{
+	uint64_t end = conf_now() + conf_ms(CONF_WAIT) * 1000000ull;
+
+	AT("waiting for the rest of a link to go");
+	while (links() || fds() > fds_before) {
+		if (conf_now() > end)
+			FAIL("%d links, %d descriptors more", links(), fds() - fds_before);
+		usleep(1000);
+	}
+}
+
+/* ---- peers --------------------------------------------------------------------- */
+
+static void hang(struct peer *me)
+{
+	peer_hear(me, 'x'); /* never comes */
+}
+
+static void joined_peer(struct peer *me, struct side *s, struct other *o)
+{
+	open_device();
+	*s = side(0x100);
+	*o = join_peer(me, s);
+	works(s, o, 9);
+	EQ(links(), 1);
+	peer_say(me, 'w');
+}
+
+static void sleeper(struct peer *me, void *arg)
+{
+	struct other o;
+	struct side s;
+
+	(void)arg;
+	joined_peer(me, &s, &o);
+	hang(me);
+}
+
+/* Our half. */
+static void start(struct peer *p)
+{
+	open_device();
+	x = side(0x200);
+	there = join_peer(p, &x);
+	works(&x, &there, 7);
+	peer_hear(p, 'w');
+	EQ(links(), 1);
+}
+
+static void stop(void)
+{
+	side_free(&x);
+	no_link_left();
+	close_device();
+}
+
+/* Work posted after the peer's end fails within a second. */
+static void gone_in_time(uint64_t since)
+{
+	struct ibv_sge sge = conf_sge(&x.b, 0, LEN);
+	struct ibv_send_wr wr = write_to(&there, &sge, 5);
+
+	OK(conf_post(x.qp, &wr));
+	conf_wc_is(x.cq, 5, IBV_WC_RETRY_EXC_ERR);
+	if (conf_now() - since > conf_ms(1000) * 1000000ull)
+		FAIL("%llu ms after the peer's end",
+		     (unsigned long long)((conf_now() - since) / 1000000));
+	EQ(conf_qp_state(x.qp), IBV_QPS_ERR);
+}
+
+/* ---- ends ----------------------------------------------------------------------- */
+
+static void killed(void)
+{
+	struct peer p = peer_start(sleeper, NULL);
+	char name[64];
+
+	start(&p);
+	snprintf(name, sizeof(name), "anyrdma/1/qp/%u", there.qpn >> 8);
+	EQ(lines_with("/proc/net/unix", name) > 0, 1);
+	peer_kill(&p);
+	gone_in_time(conf_now());
+	EQ(lines_with("/proc/net/unix", name), 0);
+	stop();
+}
+
+/* Writes without end, polled or not. */
+static void writer(struct peer *me, void *arg)
+{
+	struct ibv_send_wr wr;
+	struct ibv_sge sge;
+	struct side s;
+	struct other z;
+
+	(void)arg;
+	joined_peer(me, &s, &z);
+	sge = conf_sge(&s.b, 0, LEN);
+	for (;;) {
+		wr = write_to(&z, &sge, 3);
+		OK(conf_post(s.qp, &wr));
+		conf_wc_ok(s.cq, 3);
+	}
+}
+
+static unsigned reap(uint64_t *next, enum ibv_wc_status *failed)
+{
+	struct ibv_wc wc[8];
+	int n = ibv_poll_cq(x.cq, 8, wc);
+
+	CHECK(n >= 0);
+	for (int i = 0; i < n; i++) {
+		EQ(wc[i].wr_id, *next);
+		++*next;
+		if (*failed)
+			EQ(wc[i].status, IBV_WC_WR_FLUSH_ERR);
+		*failed = *failed ? *failed : wc[i].status;
+	}
+	return (unsigned)n;
+}
+
+/* Both write; the peer dies after so many microseconds. */
+static void killed_in_the_middle(unsigned us)
+{
+	struct peer p = peer_start(writer, NULL);
+	struct ibv_sge sge;
+	struct ibv_send_wr wr;
+	uint64_t until, died = 0, posted = 0, next = 0;
+	enum ibv_wc_status failed = 0;
+
+	start(&p);
+	sge = conf_sge(&x.b, 0, LEN);
+	until = conf_now() + us * 1000ull;
+	AT("waiting for the first work that fails");
+	while (!failed) {
+		if (!died && conf_now() >= until) {
+			peer_kill(&p);
+			died = conf_now();
+		}
+		if (posted - next < 8) {
+			wr = write_to(&there, &sge, posted++);
+			OK(conf_post(x.qp, &wr));
+		}
+		reap(&next, &failed);
+	}
+	CHECK(died);
+	EQ(failed, IBV_WC_RETRY_EXC_ERR);
+	if (conf_now() - died > conf_ms(1000) * 1000000ull)
+		FAIL("too late");
+	AT("waiting for what is flushed");
+	while (next < posted)
+		reap(&next, &failed);
+	stop();
+}
+
+static void killed_at_any_point(void)
+{
+	unsigned us = 1;
+
+	for (int i = 0; i < 12; i++) {
+		pid_t pid = fork();
+		int status;
+
+		CHECK(pid >= 0);
+		if (!pid) {
+			killed_in_the_middle(us);
+			_exit(0);
+		}
+		EQ(waitpid(pid, &status, 0), pid);
+		if (status)
+			FAIL("killed after %u us: see above", us);
+		us = us * 2 + 17;
+	}
+}
+
+/* Nobody polls, nobody posts: an event on the CQ says so. */
+static void killed_while_we_sleep(void)
+{
+	struct peer p = peer_start(sleeper, NULL);
+	struct ibv_sge sge;
+	struct ibv_send_wr wr;
+	struct ibv_cq *cq;
+	uint64_t died;
+	void *ctx;
+
+	open_device();
+	x = side_with(0x200, (struct side_opt){ .channel = true });
+	there = join_peer(&p, &x);
+	works(&x, &there, 7);
+	peer_hear(&p, 'w');
+	peer_stop(&p); /* so that the work is still to be done when it dies */
+	EQ(ibv_req_notify_cq(x.cq, 0), 0);
+	sge = conf_sge(&x.b, 0, LEN);
+	wr = write_to(&there, &sge, 5);
+	OK(conf_post(x.qp, &wr));
+	peer_kill(&p);
+	died = conf_now();
+	AT("waiting for the event");
+	OK(ibv_get_cq_event(x.ch, &cq, &ctx));
+	ibv_ack_cq_events(cq, 1);
+	conf_wc_is(x.cq, 5, IBV_WC_RETRY_EXC_ERR);
+	CHECK(conf_now() - died < conf_ms(1000) * 1000000ull);
+	stop();
+}
+
+static void stopped(void)
+{
+	struct peer p = peer_start(sleeper, NULL);
+	struct ibv_sge sge;
+	struct ibv_send_wr wr;
+
+	start(&p);
+	peer_stop(&p);
+	sge = conf_sge(&x.b, 0, 1 << 19);
+	for (int i = 0; i < 4; i++) { /* more than the ring holds */
+		wr = write_to(&there, &sge, 10 + i);
+		OK(conf_post(x.qp, &wr));
+	}
+	conf_wc_none(x.cq, 2000);
+	peer_go_on(&p);
+	for (int i = 0; i < 4; i++)
+		conf_wc_ok(x.cq, 10 + i);
+	works(&x, &there, 8);
+	peer_kill(&p);
+	gone_in_time(conf_now());
+	stop();
+}
+
+/* The process goes on, as another program. */
+static void runs_another(struct peer *me, void *arg)
+{
+	struct other z;
+	struct side s;
+
+	(void)arg;
+	joined_peer(me, &s, &z);
+	peer_hear(me, 'g');
+	execl("/bin/sleep", "sleep", "30", (char *)NULL);
+	FAIL("exec");
+}
+
+static void execed_over(void)
+{
+	struct peer p = peer_start(runs_another, NULL);
+	char comm[64];
+
+	start(&p);
+	peer_say(&p, 'g');
+	snprintf(comm, sizeof(comm), "/proc/%d/comm", (int)p.pid);
+	AT("waiting for exec");
+	while (!lines_with(comm, "sleep"))
+		usleep(1000);
+	gone_in_time(conf_now());
+	EQ(kill(p.pid, 0), 0); /* still there */
+	peer_kill(&p);
+	stop();
+}
+
+/* A child that has nothing to do with it, and outlives its parent. */
+static void forks(struct peer *me, void *arg)
+{
+	struct other z;
+	struct side s;
+	pid_t pid;
+
+	(void)arg;
+	joined_peer(me, &s, &z);
+	pid = fork();
+	if (!pid) {
+		alarm(60);
+		for (;;)
+			pause();
+	}
+	peer_say_u32(me, (uint32_t)pid);
+	works(&s, &z, 11);
+	peer_say(me, 'w');
+	hang(me);
+}
+
+static void forked(void)
+{
+	struct peer p = peer_start(forks, NULL);
+	pid_t child;
+
+	start(&p);
+	child = (pid_t)peer_hear_u32(&p);
+	peer_hear(&p, 'w');
+	works(&x, &there, 12);
+	peer_kill(&p);
+	gone_in_time(conf_now());
+	EQ(kill(child, 0), 0);
+	kill(child, SIGKILL);
+	stop();
+}
+
+/* We fork; the child shares nothing with the peer, whatever becomes of it. */
+static void we_fork(void)
+{
+	struct peer p = peer_start(sleeper, NULL);
+	int status;
+	pid_t pid;
+
+	start(&p);
+	pid = fork();
+	CHECK(pid >= 0);
+	if (!pid)
+		_exit(links() || !ibv_destroy_qp(x.qp) ? links() : 0);
+	EQ(waitpid(pid, &status, 0), pid);
+	EQ(status, 0);
+	works(&x, &there, 12);
+	peer_kill(&p);
+	gone_in_time(conf_now());
+	stop();
+}
+
+/* ---- who may ---------------------------------------------------------------------- */
+
+/* In a namespace of its own, where our pid does not exist. */
+static void elsewhere(struct peer *me, void *arg)
+{
+	struct other z;
+	struct side s;
+	int status;
+	pid_t pid;
+
+	(void)arg;
+	if (unshare(CLONE_NEWPID)) {
+		peer_say(me, 'n');
+		return;
+	}
+	pid = fork();
+	if (pid) {
+		waitpid(pid, &status, 0);
+		_exit(0);
+	}
+	EQ(getpid(), 1);
+	peer_say(me, 'y');
+	joined_peer(me, &s, &z);
+	peer_hear(me, 'g');
+	kill(getpid(), SIGKILL); /* is ignored: the namespace's first process */
+	_exit(0);
+}
+
+static bool allowed(struct peer *p)
+{
+	char c;
+
+	return read(p->in, &c, 1) == 1 && c == 'y';
+}
+
+static void another_pid_namespace(void)
+{
+	struct peer p = peer_start(elsewhere, NULL);
+
+	if (!allowed(&p))
+		SKIP("no right to make a pid namespace");
+	start(&p);
+	peer_say(&p, 'g');
+	peer_end(&p);
+	gone_in_time(conf_now());
+	stop();
+}
+
+static void another_user(struct peer *me, void *arg)
+{
+	struct other z;
+	struct side s;
+
+	(void)arg;
+	if (setgid(12345) || setuid(12345)) {
+		peer_say(me, 'n');
+		return;
+	}
+	peer_say(me, 'y');
+	setenv("ANYRDMA_TRANSPORT", "auto", 1);
+	open_device();
+	s = side(0x100);
+	z = join_peer(me, &s);
+	works(&s, &z, 9);
+	EQ(links(), 0);
+	peer_say(me, 'w');
+	peer_hear(me, 'e');
+}
+
+static void another_uid_falls_back_to_tcp(void)
+{
+	struct peer p = peer_start(another_user, NULL);
+
+	if (!allowed(&p))
+		SKIP("no right to become another user");
+	setenv("ANYRDMA_TRANSPORT", "auto", 1);
+	open_device();
+	x = side(0x200);
+	there = join_peer(&p, &x);
+	works(&x, &there, 7);
+	peer_hear(&p, 'w');
+	EQ(links(), 0);
+	peer_say(&p, 'e');
+	peer_end(&p);
+	side_free(&x);
+	close_device();
+}
+
+/* ---- rest ------------------------------------------------------------------------- */
+
+static uint64_t cpu_us(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &ts);
+	return (uint64_t)ts.tv_sec * 1000000 + (uint64_t)ts.tv_nsec / 1000;
+}
+
+static uint64_t cpu_of_a_second(void)
+{
+	uint64_t before;
+
+	usleep(100000); /* leases end, the thread goes to sleep */
+	before = cpu_us();
+	usleep(1000000);
+	return cpu_us() - before;
+}
+
+static void idler(struct peer *me, void *arg)
+{
+	struct other z;
+	struct side s;
+
+	(void)arg;
+	joined_peer(me, &s, &z);
+	peer_hear(me, 'i');
+	peer_say_u32(me, (uint32_t)cpu_of_a_second());
+	hang(me);
+}
+
+static void idle_processes_use_no_cpu(void)
+{
+	struct peer p = peer_start(idler, NULL);
+	uint64_t us;
+
+	start(&p);
+	peer_say(&p, 'i');
+	us = cpu_of_a_second();
+	if (us > conf_ms(3) * 1000ull)
+		FAIL("%llu us in an idle second", (unsigned long long)us);
+	us = peer_hear_u32(&p);
+	if (us > conf_ms(3) * 1000ull)
+		FAIL("the peer: %llu us in an idle second", (unsigned long long)us);
+	peer_kill(&p);
+	gone_in_time(conf_now());
+	stop();
+}
+
+static const struct conf_case cases[] = {
+	CASE(killed),
+	LONG_CASE(killed_at_any_point, 60),
+	CASE(killed_while_we_sleep),
+	CASE(stopped),
+	CASE(execed_over),
+	CASE(forked),
+	CASE(we_fork),
+	CASE(another_pid_namespace),
+	CASE(another_uid_falls_back_to_tcp),
+	CASE(idle_processes_use_no_cpu),
+};
+
+CONF_MAIN(cases)
