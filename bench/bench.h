@@ -152,6 +152,7 @@ void reg_run(struct side *s);
 void cost_run(struct side *s);
 void mem_tcp_run(struct side *s);
 void mem_rc_run(struct side *s);
+void scale_run(struct side *s);
 
 /* report.c: the driver's. */
 struct noise {

@@ -3,18 +3,22 @@
  * never waits for its peer (the kernel's backlog decouples the two), so the
  * comparable RC client has several under way: "rc16". "rc" makes one after the
  * other; its rival "tcp cycle" waits for the peer's end of each connection, as
- * rdma_disconnect's DISCONNECTED does. */
+ * rdma_disconnect's DISCONNECTED does. Two processes of one host have unix sockets as
+ * a rival, with a message each way, one after the other or 16 under way. */
 #include "bench.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <stddef.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
 
-enum kind { BARE, CYCLE, RC_ONE, RC_MANY, NKINDS };
+enum kind { BARE, CYCLE, UNIX_ONE, UNIX_MANY, RC_ONE, RC_MANY, NKINDS };
 
-static const char *const kind_name[NKINDS] = { "tcp", "tcp cycle", "rc", "rc16" };
+static const char *const kind_name[NKINDS] = { "tcp", "tcp cycle", "unix", "unix16", "rc",
+					       "rc16" };
 
 enum { IN_FLIGHT = 16, WARM_UP = 32 };
 
@@ -28,6 +32,8 @@ struct conn {
 	struct ibv_cq *cq;
 	uint16_t tcp_port;
 	uint16_t rdma_port;
+	int ufd;
+	pid_t unix_name;	/* the server's pid */
 };
 
 struct order {
@@ -160,6 +166,67 @@ static void tcp_storm(struct conn *c, uint32_t count, bool cycle)
 	}
 }
 
+static socklen_t unix_address(const struct conn *c, struct sockaddr_un *un)
+{
+	int n;
+
+	*un = (struct sockaddr_un){ .sun_family = AF_UNIX };
+	n = snprintf(un->sun_path + 1, sizeof(un->sun_path) - 1, "bench/%d", c->unix_name);
+	return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)n);
+}
+
+static void unix_listen(struct conn *c)
+{
+	struct sockaddr_un un;
+	socklen_t len;
+
+	c->unix_name = getpid();
+	len = unix_address(c, &un);
+	c->ufd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	if (c->ufd < 0 || bind(c->ufd, (struct sockaddr *)&un, len) || listen(c->ufd, 128))
+		die("unix socket");
+}
+
+static void unix_serve(struct conn *c, uint32_t count)
+{
+	for (uint32_t i = 0; i < count; i++) {
+		int fd = accept4(c->ufd, NULL, NULL, SOCK_CLOEXEC);
+		char b;
+
+		if (fd < 0 || recv(fd, &b, 1, 0) != 1 || send(fd, &b, 1, MSG_NOSIGNAL) != 1)
+			die("message of a unix connection");
+		close(fd);
+	}
+}
+
+static int unix_connect(struct conn *c)
+{
+	struct sockaddr_un un;
+	socklen_t len = unix_address(c, &un);
+	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	char b = 'b';
+
+	if (fd < 0 || connect(fd, (struct sockaddr *)&un, len) ||
+	    send(fd, &b, 1, MSG_NOSIGNAL) != 1)
+		die("unix connect");
+	return fd;
+}
+
+static void unix_storm(struct conn *c, uint32_t count, uint32_t in_flight)
+{
+	int fd[IN_FLIGHT];
+	uint32_t begun = 0;
+	char b;
+
+	for (uint32_t ended = 0; ended < count; ended++) {
+		for (; begun < count && begun - ended < in_flight; begun++)
+			fd[begun % IN_FLIGHT] = unix_connect(c);
+		if (recv(fd[ended % IN_FLIGHT], &b, 1, 0) != 1)
+			die("answer of a unix connection");
+		close(fd[ended % IN_FLIGHT]);
+	}
+}
+
 static void serve(struct conn *c)
 {
 	struct order o;
@@ -171,6 +238,8 @@ static void serve(struct conn *c)
 			return;
 		if (o.kind >= RC_ONE)
 			rc_serve(c, o.count);
+		else if (o.kind >= UNIX_ONE)
+			unix_serve(c, o.count);
 		else
 			tcp_serve(c, o.count);
 		ctl_put(c->s, &done, 1);
@@ -187,10 +256,20 @@ static double round_run(struct conn *c, enum kind k, uint32_t count)
 	ctl_put(c->s, &o, sizeof(o));
 	if (k >= RC_ONE)
 		rc_storm(c, count, k == RC_ONE ? 1 : IN_FLIGHT);
+	else if (k >= UNIX_ONE)
+		unix_storm(c, count, k == UNIX_ONE ? 1 : IN_FLIGHT);
 	else
 		tcp_storm(c, count, k == CYCLE);
 	ctl_get(c->s, &done, 1);
 	return count / (now_s() - t);
+}
+
+/* Abstract unix names are those of a network namespace. */
+static bool wanted(const struct side *s, enum kind k)
+{
+	bool apart = s->o->ns[0] || s->o->ns[1];
+
+	return kind_wanted(s, kind_name[k]) && !(apart && (k == UNIX_ONE || k == UNIX_MANY));
 }
 
 static void client(struct conn *c)
@@ -202,7 +281,7 @@ static void client(struct conn *c)
 	for (int k = 0; k < NKINDS; k++) {
 		double rate;
 
-		if (!kind_wanted(c->s, kind_name[k]))
+		if (!wanted(c->s, (enum kind)k))
 			continue;
 		rate = round_run(c, (enum kind)k, WARM_UP);
 		/* A slow library gets fewer, so that the whole stays bounded. */
@@ -211,7 +290,7 @@ static void client(struct conn *c)
 	for (unsigned r = 0; r < o->rounds * NKINDS; r++) {
 		enum kind k = (enum kind)((r + r / NKINDS) % NKINDS);
 
-		if (kind_wanted(c->s, kind_name[k]))
+		if (wanted(c->s, k))
 			side_emit(c->s, "connections", kind_name[k], 0, r / NKINDS,
 				  round_run(c, k, n[k]));
 	}
@@ -228,13 +307,17 @@ void conn_run(struct side *s)
 		c.listener = cm_listen(c.ch, s->o->addr, &c.rdma_port);
 		ctl_put(s, &c.tcp_port, sizeof(c.tcp_port));
 		ctl_put(s, &c.rdma_port, sizeof(c.rdma_port));
+		unix_listen(&c);
+		ctl_put(s, &c.unix_name, sizeof(c.unix_name));
 		serve(&c);
 		close(c.lfd);
+		close(c.ufd);
 		if (rdma_destroy_id(c.listener))
 			die("rdma_destroy_id");
 	} else {
 		ctl_get(s, &c.tcp_port, sizeof(c.tcp_port));
 		ctl_get(s, &c.rdma_port, sizeof(c.rdma_port));
+		ctl_get(s, &c.unix_name, sizeof(c.unix_name));
 		client(&c);
 	}
 	if (c.pd && (ibv_destroy_cq(c.cq) || ibv_dealloc_pd(c.pd)))

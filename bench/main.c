@@ -30,6 +30,7 @@ static const struct group groups[] = {
 	{ "bandwidth", bandwidth_run, 1, false },
 	{ "atomics", atomic_run, 1, false },
 	{ "registration", reg_run, 1, false },
+	{ "scale", scale_run, 1, true },
 	{ "cost", cost_run, 1, true },
 };
 
@@ -42,7 +43,7 @@ static void usage(void)
 		"             [-k kind,...] [-s size] [-D device] [group...]\n"
 		"             [-x samples]\n"
 		"groups: memory-tcp memory-rc connections latency bandwidth atomics\n"
-		"        registration (default: all), cost (for callgrind, see cost.sh)\n");
+		"        registration (default: all), scale, cost (for callgrind, see cost.sh)\n");
 	exit(2);
 }
 

@@ -132,6 +132,8 @@ static void emit(struct mem *m, const char *kind, unsigned round,
 		  (k.all_slab - before->all_slab) / kib / 2);
 	side_emit(m->s, "tcp buffers", kind, 0, round,
 		  (k.buffers - before->buffers) / kib / 2);
+	side_emit(m->s, "both", kind, 0, round,
+		  (grown + peer + k.slab + k.buffers - before->slab - before->buffers) / kib);
 	if (peer > grown)
 		grown = peer;
 	side_emit(m->s, "memory", kind, 0, round,
