@@ -4,8 +4,7 @@
 . "$(dirname "$0")/lib.sh"
 . "$here/cases.sh"
 . "$here/tables.sh"
-need rping ucmatose rdma_server cmtime ibv_rc_pingpong ibv_uc_pingpong ib_send_bw \
-	qperf fi_pingpong
+need rping ucmatose rdma_server cmtime ibv_rc_pingpong ibv_uc_pingpong ib_send_bw qperf
 if [ -z "${IN_LAB:-}" ]; then
 	why=$("$lab" enter true) || skip_all "$why"
 	IN_LAB=1 exec "$lab" enter "$0" "$@"
@@ -18,6 +17,7 @@ server_ns=$name-a
 client_ns=$name-b
 
 first_port 7100
+apart=1
 together 3
 where=veth server_addr=10.77.0.1 client_addr=10.77.0.2 wildcard=0.0.0.0 tcp_addr=10.77.0.1
 for cases in rping ucmatose cm devinfo pingpong perftest qperf fabric; do

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: BSD-2-Clause
-# Sourced after cases.sh: the programs that are all options, as tables. One case per row and program;
-# make test runs the rows marked "quick" with few iterations, make test-programs (FULL) all of them
-# with many.
+# Sourced after cases.sh: the programs that are all options, as tables. One case per row and program.
+# A row is for "both" places, one host and two namespaces, or for one "host" alone, where the place
+# makes no difference: make test runs these, with few iterations. make test-programs (FULL) runs all
+# rows, those marked "full" too, in both places and with many iterations.
+# Variables: apart, set between namespaces.
 #
 # shellcheck shell=bash disable=SC2154
 
@@ -23,6 +25,7 @@ each_row() { # FUNCTION
 		case $depth in
 		'' | '#'*) continue ;;
 		full) [ -n "${FULL:-}" ] || continue ;;
+		host) [ -n "${FULL:-}" ] || [ -z "${apart:-}" ] || continue ;;
 		esac
 		fill_in "$columns"
 		"$1" "$filled"
@@ -42,35 +45,35 @@ patient_uc() {
 # clients, which the client does not take.
 pingpong_table() {
 	cat <<-'END'
-	quick	rc,srq,uc,xsrq	-n %n
-	quick	rc,srq,uc,xsrq	-n %n -e
-	quick	rc,srq,uc	-n %n -c
-	quick	rc,srq,uc	-n %n -e -c
-	quick	rc,srq,uc	-n %n -s 1
-	quick	rc,srq,uc	-n 20 -s 1048576
-	quick	xsrq		-n %n -s 1
-	quick	xsrq		-n 20 -s 1048576
-	quick	xsrq		-n 50 -s 100000 -e
-	quick	rc,srq,uc	-n %n -m 256
-	quick	rc,uc		-n %n -r 1
-	quick	srq		-n %n -r 20
-	quick	rc,srq,uc,xsrq	-n %n -l 3 -i 1
-	quick	srq		-n %n -q 4
-	quick	srq		-n %n -q 1 -e
-	quick	xsrq		-n %n -c 1
-	quick	rc,srq,xsrq	-n %n -o
-	quick	rc		-n %n -O
-	quick	rc		-n %n -o -P
-	quick	rc		-n %n -O -P -c
-	quick	rc		-n %n -N
-	quick	rc		-n %n -N -e
-	quick	rc		-n %n -N -c
-	quick	rc		-n %n -N -e -c
-	quick	rc		-n %n -t
-	quick	rc		-n %n -t -e
-	quick	rc		-n %n -t -c
-	quick	rc		-n %n -t -N
-	quick	rc		-n %n -t -N -e -c
+	both	rc,srq,uc,xsrq	-n %n
+	both	rc,srq,uc,xsrq	-n %n -e
+	both	rc,srq,uc	-n %n -c
+	both	rc,srq,uc	-n %n -e -c
+	both	rc,srq,uc	-n %n -s 1
+	both	rc,srq,uc	-n 20 -s 1048576
+	both	xsrq		-n %n -s 1
+	both	xsrq		-n 20 -s 1048576
+	both	xsrq		-n 50 -s 100000 -e
+	both	rc,srq,uc	-n %n -m 256
+	both	rc,uc		-n %n -r 1
+	both	srq		-n %n -r 20
+	both	rc,srq,uc,xsrq	-n %n -l 3 -i 1
+	both	srq		-n %n -q 4
+	both	srq		-n %n -q 1 -e
+	both	xsrq		-n %n -c 1
+	both	rc,srq,xsrq	-n %n -o
+	both	rc		-n %n -O
+	both	rc		-n %n -o -P
+	both	rc		-n %n -O -P -c
+	both	rc		-n %n -N
+	both	rc		-n %n -N -e
+	both	rc		-n %n -N -c
+	both	rc		-n %n -N -e -c
+	both	rc		-n %n -t
+	both	rc		-n %n -t -e
+	both	rc		-n %n -t -c
+	both	rc		-n %n -t -N
+	both	rc		-n %n -t -N -e -c
 	full	rc,srq,uc,xsrq	-n 10000
 	full	rc,srq,uc,xsrq	-n 10000 -e
 	full	rc,srq,uc	-n 10000 -c
@@ -106,7 +109,7 @@ pingpong_row() { # PROGRAMS OPTIONS
 # What the device does not offer: the programs ask first, and say so. OPTIONS PROGRAMS: MESSAGE
 pingpong_refusals() {
 	cat <<-'END'
-	quick	-j rc: dm allocation
+	both	-j rc: dm allocation
 	END
 }
 
@@ -129,67 +132,67 @@ cases_pingpong() {
 # %s: a size, for the operations that have one.
 perftest_table() {
 	cat <<-'END'
-	quick	send,write,read,atomic	bw,lat	RC,UC,XRC	-n %n %s
-	quick	send,write,read,atomic	bw,lat	RC	-n %n %s -R
-	quick	send,write,read		bw,lat	RC	-n %a -a
-	quick	send,write,read		bw	UC,XRC	-n %a -a
+	both	send,write,read,atomic	bw,lat	RC,UC,XRC	-n %n %s
+	both	send,write,read,atomic	bw,lat	RC	-n %n %s -R
+	host	send,write,read		bw,lat	RC	-n %a -a
+	host	send,write,read		bw	UC,XRC	-n %a -a
 	full	send,write,read		lat	UC,XRC	-n %a -a
 	full	send,write,read		bw,lat	RC	-n %a -a -R
 	full	send,write,read		bw	RC,UC,XRC	-n %a -a -b
 	full	send			bw,lat	RC,UC,XRC	-n %a -a -e
 	full	send,write		bw	RC,UC,XRC	-n %a -a -q 4
-	quick	send,read,atomic	bw,lat	RC,UC,XRC	-n %n %s -e
+	host	send,read,atomic	bw,lat	RC,UC,XRC	-n %n %s -e
 	full	send,read,atomic	bw,lat	RC	-n %n %s -e -R
 	full	send,read,atomic	bw	RC,UC,XRC	-n %n %s -e -q 4
 	full	send,read,atomic	bw	RC,UC,XRC	-n %n %s -e -b
-	quick	send			bw,lat	RC,UC,XRC	-n %n %s --use-srq
-	quick	send			bw	RC,UC,XRC	-n %n %s --use-srq -q 4
+	host	send			bw,lat	RC,UC,XRC	-n %n %s --use-srq
+	host	send			bw	RC,UC,XRC	-n %n %s --use-srq -q 4
 	full	send			bw,lat	RC	-n %n %s --use-srq -R
 	full	send			bw	RC,UC,XRC	-n %n %s --use-srq -q 4 -b
 	full	send			bw	RC,UC,XRC	-n %n %s --use-srq -e
 	full	send			bw	RC	-n %n %s --use-srq -q 8 -R
-	quick	send,write,read,atomic	bw	RC,UC,XRC	-n %n %s -q 4
-	quick	write			bw	RC	-n 20 %s -q 64 -R
+	both	send,write,read,atomic	bw	RC,UC,XRC	-n %n %s -q 4
+	host	write			bw	RC	-n 20 %s -q 64 -R
 	full	send,write,read,atomic	bw	RC	-n %n %s -q 4 -R
 	full	send,write,read,atomic	bw	RC,UC,XRC	-n %n %s -q 64
 	full	send,write,read,atomic	bw	RC,UC,XRC	-n %n %s -q 4 -b
-	quick	send,write,read,atomic	bw	RC,UC,XRC	-n %n %s -b
+	host	send,write,read,atomic	bw	RC,UC,XRC	-n %n %s -b
 	full	send,write,read,atomic	bw	RC	-n %n %s -b -R
-	quick	send,write		bw,lat	RC,UC,XRC	-n %n -s 64 -I 64
+	host	send,write		bw,lat	RC,UC,XRC	-n %n -s 64 -I 64
 	full	send,write		bw,lat	RC	-n %n -s 64 -I 64 -R
 	full	send,write		bw	RC,UC,XRC	-n %n -s 64 -I 64 -b -q 4
-	quick	send,write,read,atomic	bw	RC,UC,XRC	-D %d %s
+	host	send,write,read,atomic	bw	RC,UC,XRC	-D %d %s
 	full	send,write,read,atomic	lat	RC,UC,XRC	-D %d %s
-	quick	send,read		lat	RC	-D %d %s
+	host	send,read		lat	RC	-D %d %s
 	full	send,write,read,atomic	bw,lat	RC	-D %d %s -R
-	quick	write			bw	RC	-D %d %s -R -q 2
+	host	write			bw	RC	-D %d %s -R -q 2
 	full	send,write,read		bw	RC,XRC	-D %d %s -b
 	full	send			bw	RC,XRC	-D %d %s -e
-	quick	send			bw	RC	-n %n %s -z
-	quick	write			lat	RC	-n %n %s -z
+	both	send			bw	RC	-n %n %s -z
+	both	write			lat	RC	-n %n %s -z
 	full	send,write,read,atomic	bw,lat	RC,UC,XRC	-n %n %s -z
-	quick	atomic			bw,lat	RC,XRC	-n %n -A CMP_AND_SWAP
+	host	atomic			bw,lat	RC,XRC	-n %n -A CMP_AND_SWAP
 	full	atomic			bw,lat	RC	-n %n -A FETCH_AND_ADD -R
-	quick	send			bw	RC,UC,XRC	-n 128 -s 1024 -l 8
+	host	send			bw	RC,UC,XRC	-n 128 -s 1024 -l 8
 	full	write,read,atomic	bw	RC,UC,XRC	-n 128 -l 8
-	quick	send			bw	RC	-n 128 %s --recv_post_list=4
-	quick	send,write		bw	RC,UC,XRC	-n %n %s --use_old_post_send
+	host	send			bw	RC	-n 128 %s --recv_post_list=4
+	host	send,write		bw	RC,UC,XRC	-n %n %s --use_old_post_send
 	full	read,atomic		bw,lat	RC,XRC	-n %n %s --use_old_post_send
 	full	send,write		lat	RC,UC,XRC	-n %n %s --use_old_post_send
-	quick	read			bw	RC	-n 10 -s 65536 -m 256
+	host	read			bw	RC	-n 10 -s 65536 -m 256
 	full	send,write,read		bw,lat	RC,UC,XRC	-n 10 -s 65536 -m 256
-	quick	write			bw	RC,UC	-n 5 -s 8388608
+	host	write			bw	RC,UC	-n 5 -s 8388608
 	full	send,read		bw	RC,XRC	-n 5 -s 8388608
-	quick	send			bw	UC	-n 5000 -s 2
-	quick	send			bw	UC	-n 2000 -s 64 -r 16 -t 64
-	quick	send			bw	RC,XRC	-n %n %s -r 16 -t 8
-	quick	read			bw	RC	-n %n %s -o 1
+	host	send			bw	UC	-n 5000 -s 2
+	host	send			bw	UC	-n 2000 -s 64 -r 16 -t 64
+	host	send			bw	RC,XRC	-n %n %s -r 16 -t 8
+	host	read			bw	RC	-n %n %s -o 1
 	full	read,atomic		bw,lat	RC,XRC	-n %n %s -o 1
-	quick	write			bw	RC	-n %n %s -q 4 --mr_per_qp
+	host	write			bw	RC	-n %n %s -q 4 --mr_per_qp
 	full	send,read,atomic	bw	RC,XRC	-n %n %s -q 4 --mr_per_qp
-	quick	send			bw	RC,UC	-n 50 %s --reversed
+	host	send			bw	RC,UC	-n 50 %s --reversed
 	full	write,read,atomic	bw	RC,XRC	-n %n %s --reversed
-	quick	write			bw	RC	-n %n %s -Q 1
+	host	write			bw	RC	-n %n %s -Q 1
 	full	send,read,atomic	bw	RC,XRC	-n %n %s -Q 1
 	full	send,write		bw	RC	-n %n %s -S 3 -u 18 -L 7 --tclass=8
 	full	send			bw,lat	RC	-n %n %s -R -T 32 --retry_count=3
@@ -201,7 +204,7 @@ perftest_table() {
 	full	send,write,read		bw	RC	-n %n %s --disable_pcie_relaxed
 	full	send			bw	RC	-n %n %s -X 0 -e
 	full	send			bw	RC	-D 2 %s --cpu_util
-	quick	send			bw	RC	-n %n %s --odp
+	host	send			bw	RC	-n %n %s --odp
 	full	send,write,read		bw,lat	RC,UC,XRC	-n %n %s --odp
 	full	send,write		bw	RC	-n 20 %s --rate_limit=1 --rate_limit_type=SW
 	full	send			bw	RC	-n %n %s --pkey_index=0 --wait_destroy=1
@@ -249,17 +252,17 @@ cases_perftest() {
 # OPERATIONS KINDS OPTIONS: MESSAGE
 perftest_refusals() {
 	cat <<-'END'
-	quick	send,write		bw,lat	-c UC -R: UC is not supported in librdmacm
-	quick	send,write,read,atomic	bw,lat	-c XRC -R: XRC does not support RDMA_CM
-	quick	read,atomic		bw,lat	-c UC: UC connection not possible in READ/ATOMIC verbs
-	quick	write			bw,lat	-e: Events feature not available on WRITE verb
-	quick	atomic			bw,lat	-a: Message size cannot be changed for Atomic tests
-	quick	send,write,read,atomic	lat	-b: Bidirectional is only available in BW test
-	quick	send,write,read,atomic	lat	-q 4: Multiple QPs only available on bw tests
-	quick	read,atomic		bw,lat	-I 64: Inline feature not available on READ/Atomic verbs
-	quick	write,read,atomic	bw,lat	--use-srq: Using SRQ only
-	quick	send,write		bw,lat	-o 1: Setting Outstanding reads only available on READ verb
-	quick	send,write,read,atomic	lat	-l 8: Post list is supported in BW tests only
+	host	send,write		bw,lat	-c UC -R: UC is not supported in librdmacm
+	host	send,write,read,atomic	bw,lat	-c XRC -R: XRC does not support RDMA_CM
+	host	read,atomic		bw,lat	-c UC: UC connection not possible in READ/ATOMIC verbs
+	host	write			bw,lat	-e: Events feature not available on WRITE verb
+	host	atomic			bw,lat	-a: Message size cannot be changed for Atomic tests
+	host	send,write,read,atomic	lat	-b: Bidirectional is only available in BW test
+	host	send,write,read,atomic	lat	-q 4: Multiple QPs only available on bw tests
+	host	read,atomic		bw,lat	-I 64: Inline feature not available on READ/Atomic verbs
+	host	write,read,atomic	bw,lat	--use-srq: Using SRQ only
+	host	send,write		bw,lat	-o 1: Setting Outstanding reads only available on READ verb
+	host	send,write,read,atomic	lat	-l 8: Post list is supported in BW tests only
 	END
 }
 
@@ -281,9 +284,9 @@ cases_perftest_refusals() {
 # ---- qperf: OPTIONS: TESTS ----
 qperf_table() {
 	cat <<-'END'
-	quick	-m 1024: rc_bw rc_lat rc_bi_bw rc_rdma_read_bw rc_rdma_read_lat rc_rdma_write_bw
-	quick	-m 1024: rc_rdma_write_lat rc_rdma_write_poll_lat rc_compare_swap_mr rc_fetch_add_mr
-	quick	-m 1024: ver_rc_compare_swap ver_rc_fetch_add
+	both	-m 1024: rc_bw rc_lat rc_bi_bw rc_rdma_read_bw rc_rdma_read_lat rc_rdma_write_bw
+	both	-m 1024: rc_rdma_write_lat rc_rdma_write_poll_lat rc_compare_swap_mr rc_fetch_add_mr
+	both	-m 1024: ver_rc_compare_swap ver_rc_fetch_add
 	full	-m 1024 -cp1: rc_bw rc_lat rc_bi_bw rc_rdma_read_bw rc_rdma_read_lat rc_rdma_write_bw
 	full	-m 1024 -cp1: rc_rdma_write_lat rc_rdma_write_poll_lat rc_compare_swap_mr rc_fetch_add_mr
 	full	-m 1024 -cp1: ver_rc_compare_swap ver_rc_fetch_add
@@ -325,15 +328,15 @@ cases_qperf() {
 # Its verbs provider does not look at the loopback interface.
 fabric_table() {
 	cat <<-'END'
-	quick	-p verbs -e msg
-	quick	-p verbs -e msg -c
-	quick	-p verbs -e msg -I %n -S 1
-	quick	-p verbs -e msg -I %n -S 4096 -c
-	quick	-p verbs -e msg -I 10 -S 1048576 -c
+	both	-p verbs -e msg
+	both	-p verbs -e msg -c
+	both	-p verbs -e msg -I %n -S 1
+	both	-p verbs -e msg -I %n -S 4096 -c
+	both	-p verbs -e msg -I 10 -S 1048576 -c
 	full	-p verbs -e msg -I %n -S all -c
 	full	-p verbs -e msg -I 100000 -S 64
-	quick	-p verbs;ofi_rxm -e rdm -c
-	quick	-p verbs;ofi_rxm -e rdm -m tagged -c
+	both	-p verbs;ofi_rxm -e rdm -c
+	both	-p verbs;ofi_rxm -e rdm -m tagged -c
 	full	-p verbs;ofi_rxm -e rdm -I %n -c
 	END
 }
@@ -347,5 +350,6 @@ fabric_row() { # OPTIONS
 }
 
 cases_fabric() {
+	command -v fi_pingpong > /dev/null || { skip "$where fi_pingpong" "not installed"; return; }
 	each_row fabric_row <<< "$(fabric_table)"
 }
