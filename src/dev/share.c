@@ -218,14 +218,15 @@ void share_door_free(uint64_t door)
 	lock_put(&share.lock);
 }
 
-/* What peers may do without asking. In RTR they have to ask: the first word makes
+/* What peers may do without asking. In RTR they have to ask once: the first word makes
  * an event. */
 static unsigned rights(const struct dev_qp *qp)
 {
 	unsigned flags = qp->attr.qp_access_flags, r = 0;
 
 	if (qp->qp.qp_type != IBV_QPT_RC ||
-	    (qp->qp.state != IBV_QPS_RTS && qp->qp.state != IBV_QPS_SQD))
+	    (qp->qp.state != IBV_QPS_RTS && qp->qp.state != IBV_QPS_SQD &&
+	     (qp->qp.state != IBV_QPS_RTR || !qp->comm_est_sent)))
 		return 0;
 	if (flags & IBV_ACCESS_REMOTE_WRITE)
 		r |= SHARE_WRITE;

@@ -4,6 +4,7 @@
 #include "dev/transport.h"
 #include "base/log.h"
 #include "dev/complete.h"
+#include "dev/share.h"
 #include "dev/verbs.h"
 #include "dev/xrc.h"
 
@@ -62,6 +63,7 @@ static void comm_est_locked(struct dev_qp *qp)
 	if (qp->qp.state != IBV_QPS_RTR || qp->comm_est_sent)
 		return;
 	qp->comm_est_sent = true;
+	share_door_update_locked(qp);
 	async_qp(qp, IBV_EVENT_COMM_EST);
 }
 

@@ -307,7 +307,7 @@ static struct wqe *next_wqe(struct stream *s, const struct cursor *c)
 	struct dev_qp *qp = s->qp;
 	struct wqe *w;
 
-	if (!qp || s->tx.hold != HOLD_NONE || s->tx.silent || s->tx.more ||
+	if (!qp || s->tx.hold != HOLD_NONE || s->tx.silent || s->tx.more || s->tx.drain ||
 	    c->idx == qp->sq.tail)
 		return NULL;
 	w = sq_at(&qp->sq, c->idx);
@@ -446,7 +446,7 @@ static bool want_ack(struct stream *s, struct cursor *c, const struct wqe *w)
 		return false;
 	if (w->send_flags & IBV_SEND_SIGNALED)
 		c->sig_since_req = true;
-	if ((last_request(sq, c) && c->sig_since_req) ||
+	if ((last_request(sq, c) && c->sig_since_req) || req_drains_before(s, c->idx + 1) ||
 	    (out >= sq->max_wr / 2 && (out & 7) == 0) || out >= sq->max_wr) {
 		c->sig_since_req = false;
 		return true;

@@ -48,6 +48,7 @@ enum {
 	IW_DIRECT_TURN = 1024 * 1024, /* bytes carried out directly before others get the
 				       * stream's lock */
 	IW_DIRECT_LOCKED = 32 * 1024, /* of one request: with qp->lock held */
+	IW_DIRECT_WAIT = 8192, /* a request from here on waits until it can be direct */
 	IW_UP_MAX = 32,	       /* control messages that wait for the user: more is an attack */
 };
 
@@ -130,6 +131,7 @@ struct iw_tx {
 	uint32_t direct_idx, direct_off;
 	bool direct_not;
 	bool more;		/* the turn was over: there is more to do directly */
+	bool drain;		/* ... when what was sent before is answered */
 	uint8_t rnr_seen;	/* RNR NAKs since the last progress */
 	uint64_t not_ready_at;	/* first NAK of this kind, or 0 */
 
@@ -240,6 +242,8 @@ struct medium {
 	/* Carries out `len` bytes from `off` on of a write or read, without a word to
 	 * the peer. 0, or -errno: it has to be asked. May be NULL. */
 	int (*direct)(struct stream *s, const struct wqe *w, uint32_t off, uint32_t len);
+	/* Would it succeed, probably? */
+	bool (*near)(struct stream *s, const struct wqe *w);
 };
 
 extern const struct medium tcp_medium;
@@ -403,6 +407,8 @@ bool req_local_locked(struct stream *s) REQUIRES(s->lock);
 /* Carries out directly what is at sq.next, if that may be and *left bytes of the turn
  * are; true: look again. Called with qp->lock, which it may let go meanwhile. */
 bool req_direct_locked(struct stream *s, uint32_t *left) REQUIRES(s->lock);
+/* The WQE at this index waits for those before it to be answered. */
+bool req_drains_before(struct stream *s, uint32_t idx) REQUIRES(s->lock);
 void req_ack(struct stream *s, uint32_t number) REQUIRES(s->lock);
 void req_nak(struct stream *s, const struct rdmap_hdr *h) REQUIRES(s->lock);
 void req_recv_posted(struct stream *s) REQUIRES(s->lock);

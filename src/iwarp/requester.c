@@ -47,7 +47,7 @@ void req_begin(struct stream *s)
 	tx->hold = HOLD_NONE;
 	tx->direct_idx = s->qp->sq.next;
 	tx->direct_off = 0;
-	tx->direct_not = tx->more = false;
+	tx->direct_not = tx->more = tx->drain = false;
 	/* So that the responder knows the number of the first request. */
 	tx->resync = s->p.extended && !s->p.unreliable;
 	tx->srqn = NO_SRQ;
@@ -183,20 +183,48 @@ bool req_local_locked(struct stream *s)
 	return true;
 }
 
-/* May the work at sq.next be done without a word to the peer? Everything before it is
- * answered then: it does not overtake, and nothing will be repeated. */
+static bool one_sided(const struct wqe *w)
+{
+	return w->opcode == IBV_WR_RDMA_WRITE || w->opcode == IBV_WR_RDMA_READ;
+}
+
+/* May the work at sq.next be done without a word to the peer, once everything before it
+ * is answered? So it does not overtake, and nothing will be repeated. */
 static bool may_direct(const struct stream *s, const struct wqe *w)
 {
 	const struct iw_tx *tx = &s->tx;
 	const struct dev_qp *qp = s->qp;
 
-	if (tx->direct_not || !w->length || tx->acked != qp->sq.next || tx->rd_out ||
-	    tx->hold != HOLD_NONE || tx->off || tx->imm_sent || tx->probe_sent)
+	return one_sided(w) && w->length && !tx->direct_not && tx->hold == HOLD_NONE &&
+	       !tx->off && !tx->imm_sent && !tx->probe_sent &&
+	       (w->opcode == IBV_WR_RDMA_WRITE || qp->attr.max_rd_atomic) &&
+	       qp_may_send_locked(qp);
+}
+
+/* Much data is worth an idle moment. So is leaving the ring where nothing but such
+ * work keeps it busy, which might go on for ever. */
+static bool worth_draining(struct stream *s, const struct wqe *w)
+{
+	struct dev_sq *sq = &s->qp->sq;
+
+	if (!s->m->near(s, w))
 		return false;
-	if (w->opcode != IBV_WR_RDMA_WRITE &&
-	    (w->opcode != IBV_WR_RDMA_READ || !qp->attr.max_rd_atomic))
-		return false;
-	return qp_may_send_locked(qp);
+	if (w->length >= IW_DIRECT_WAIT)
+		return true;
+	for (uint32_t i = s->tx.acked; i != sq->next; i++)
+		if (!one_sided(sq_at(sq, i)))
+			return false;
+	return true;
+}
+
+bool req_drains_before(struct stream *s, uint32_t idx)
+{
+	struct dev_sq *sq = &s->qp->sq;
+	const struct wqe *w = sq_at(sq, idx);
+
+	lock_assert_held(&s->lock);
+	return s->m->direct && idx != sq->tail && one_sided(w) && w->length >= IW_DIRECT_WAIT &&
+	       s->m->near(s, w);
 }
 
 /* NO_TSA: with qp->lock, but for a copy that takes long. The WQE stays: who flushes
@@ -236,6 +264,10 @@ bool req_direct_locked(struct stream *s, uint32_t *left)
 	}
 	if (!may_direct(s, w))
 		return false;
+	if (tx->acked != sq->next || tx->rd_out) {
+		tx->drain = worth_draining(s, w);
+		return false;
+	}
 	tx->more = !*left;
 	if (tx->more)
 		return false;

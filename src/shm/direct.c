@@ -405,6 +405,17 @@ static const struct share_key *row_of(struct direct *d, uint32_t key)
 	return &d->t->key[i];
 }
 
+/* More reads at once than the target keeps are its to refuse. */
+static bool door_open(const struct stream *s, const struct direct *d, bool read)
+{
+	const struct share_door *door = &d->t->door[share_door_index(s->shm.peer_door)];
+	uint64_t is = atomic_load(&door->word);
+
+	return is >> 32 == s->shm.peer_door >> 32 &&
+	       (is & (read ? SHARE_READ : SHARE_WRITE)) &&
+	       (!read || s->qp->attr.max_rd_atomic <= atomic_load(&door->reads));
+}
+
 /* The checks of mr.c and responder.c, by what the target has published. Under a word
  * of ours. The target's address, or 0. */
 static uint64_t look(const struct stream *s, struct direct *d, const struct wqe *w)
@@ -413,13 +424,8 @@ static uint64_t look(const struct stream *s, struct direct *d, const struct wqe 
 	const struct share_door *door = &d->t->door[share_door_index(s->shm.peer_door)];
 	const struct share_key *k = row_of(d, w->rkey);
 	unsigned access = read ? IBV_ACCESS_REMOTE_READ : IBV_ACCESS_REMOTE_WRITE;
-	uint64_t is = atomic_load(&door->word);
 
-	/* More at once than the target keeps: that is its to refuse. */
-	if (read && s->qp->attr.max_rd_atomic > atomic_load(&door->reads))
-		return 0;
-	if (is >> 32 != s->shm.peer_door >> 32 ||
-	    !(is & (read ? SHARE_READ : SHARE_WRITE)) || door->psn != s->qp->attr.sq_psn)
+	if (!door_open(s, d, read) || door->psn != s->qp->attr.sq_psn)
 		return 0;
 	if (!k || !w->rkey || atomic_load(&k->key) != w->rkey || k->pd != door->pd ||
 	    (k->access & access) != access || (k->qp_id && k->qp_id != door->qp_id))
@@ -597,6 +603,25 @@ static int access_target(struct stream *s, struct direct *d, const struct wqe *w
 	return ret;
 }
 
+static bool usable(const struct stream *s, const struct direct *d)
+{
+	return d && !atomic_load_explicit(&d->off, memory_order_relaxed) &&
+	       share_door_index(s->shm.peer_door) < SHARE_DOORS && !s->shm.closed_in &&
+	       s->state == STREAM_OPEN;
+}
+
+/* Without a word of ours nothing but words may be looked at. */
+bool direct_near(struct stream *s, const struct wqe *w)
+{
+	struct direct *d = s->shm.l->direct;
+	const struct share_key *k;
+
+	if (!usable(s, d) || !door_open(s, d, w->opcode == IBV_WR_RDMA_READ))
+		return false;
+	k = row_of(d, w->rkey);
+	return k && atomic_load_explicit(&k->key, memory_order_relaxed) == w->rkey;
+}
+
 int direct_run(struct stream *s, const struct wqe *w, uint32_t off, uint32_t len)
 {
 	struct direct *d = s->shm.l->direct;
@@ -605,9 +630,7 @@ int direct_run(struct stream *s, const struct wqe *w, uint32_t off, uint32_t len
 	int maps = 0, ret;
 
 	lock_assert_held(&s->lock);
-	if (!d || atomic_load_explicit(&d->off, memory_order_relaxed) ||
-	    share_door_index(s->shm.peer_door) >= SHARE_DOORS || s->shm.closed_in ||
-	    s->state != STREAM_OPEN)
+	if (!usable(s, d))
 		return -ENOENT;
 	c.read = w->opcode == IBV_WR_RDMA_READ;
 	c.len = len;

@@ -51,7 +51,8 @@ void direct_join_self(struct link *l, int side);
 void direct_break(struct direct *d);
 void direct_free(struct direct *d);
 
-/* medium.direct */
+/* medium.direct, medium.near */
 int direct_run(struct stream *s, const struct wqe *w, uint32_t off, uint32_t len);
+bool direct_near(struct stream *s, const struct wqe *w);
 
 #endif

@@ -168,7 +168,7 @@ static void shm_send(struct stream *s)
 
 	if (s->shm.closed_out || (!s->shm.opened && !say_ready(s)))
 		return;
-	s->tx.more = false;
+	s->tx.more = s->tx.drain = false;
 	while (send_once(s, &moved, &left) && s->state != STREAM_BROKEN &&
 	       s->state != STREAM_CLOSED)
 		;
@@ -507,4 +507,5 @@ const struct medium shm_medium = {
 	.finish = finish,
 	.silent = silent,
 	.direct = direct_run,
+	.near = direct_near,
 };

@@ -70,6 +70,24 @@ static void target_is_stopped(void)
 	peer_end(&t);
 }
 
+/* A target that never sends need not be able to. The first request is announced
+ * (COMM_EST), others are not. */
+static void target_only_receives(void)
+{
+	struct peer t;
+
+	far_rtr = true;
+	t = far_start(far_idle, NULL);
+	far_open(0, 1);
+	peer_stop(&t);
+	for (uint64_t i = 0; i < 16; i++)
+		far_post(0, i % 3 ? IBV_WR_RDMA_WRITE : IBV_WR_RDMA_READ, i, 4096 * i, 4096);
+	for (uint64_t i = 0; i < 16; i++)
+		conf_wc_ok(far_side[0].cq, i);
+	peer_go_on(&t);
+	far_end(&t);
+}
+
 /* Several entries, inline data, and more than one turn. */
 static void all_sorts_of_requests(void)
 {
@@ -545,6 +563,7 @@ static void unmapped(void)
 
 static const struct conf_case cases[] = {
 	CASE(target_is_stopped),
+	CASE(target_only_receives),
 	CASE(all_sorts_of_requests),
 	CASE(no_overtaking),
 	LONG_CASE(last_byte_comes_last, 60),

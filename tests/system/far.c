@@ -5,6 +5,7 @@
 
 struct far_board *board;
 struct side far_side[FAR_PAIRS];
+bool far_rtr;
 
 struct peer far_start(void (*fn)(struct peer *me, void *arg), void *arg)
 {
@@ -42,7 +43,8 @@ void far_open(int who, unsigned n)
 	far_meet();
 	for (unsigned i = 0; i < n; i++) {
 		EQ(to_rtr(&far_side[i], board->qpn[!who][i], 1000 * (unsigned)!who + i, &dev.gid), 0);
-		EQ(to_rts(&far_side[i]), 0);
+		if (!who || !far_rtr)
+			EQ(to_rts(&far_side[i]), 0);
 	}
 	far_meet();
 	/* The target's QP has its stream when it has answered. */
