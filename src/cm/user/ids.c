@@ -22,13 +22,20 @@ uint64_t user_now(void)
 	return (uint64_t)ts.tv_sec * SEC + (uint64_t)ts.tv_nsec;
 }
 
+/* From a random start: no connection takes frames of an earlier one for its own. */
 static uint32_t random_psn(void)
 {
-	uint32_t v;
+	static _Atomic uint64_t state;
+	uint64_t v = atomic_load(&state), none = 0;
 
-	if (getrandom(&v, sizeof(v), GRND_NONBLOCK) != sizeof(v))
-		v = (uint32_t)user_now();
-	return v & 0xffffff;
+	if (!v) {
+		if (getrandom(&v, sizeof(v), GRND_NONBLOCK) != sizeof(v))
+			v = user_now();
+		atomic_compare_exchange_strong(&state, &none, v | 1);
+	}
+	/* Even steps keep it odd, and so never 0. */
+	v = atomic_fetch_add(&state, 0x9e3779b97f4a7c16u) * 0xbf58476d1ce4e5b9u;
+	return (uint32_t)(v >> 40);
 }
 
 struct user_id *user_new(enum rdma_port_space ps, enum ibv_qp_type qp_type)

@@ -110,6 +110,11 @@ static T_UNUSED void gid_from(const struct sockaddr *sa, union ibv_gid *gid)
 	memcpy(gid->raw + 12, &((const struct sockaddr_in *)(const void *)sa)->sin_addr, 4);
 }
 
+static void no_watch(void (*cb)(void))
+{
+	(void)cb;
+}
+
 static T_UNUSED enum ibv_mtu mtu(void)
 {
 	return IBV_MTU_4096;
@@ -147,6 +152,7 @@ static const struct anyrdma_interface device = {
 	.gid_of_addr = gid_of,
 	.gid_from_addr = gid_from,
 	.active_mtu = mtu,
+	.gid_watch = no_watch,
 	.near_token = far,
 	.stream_expect = expect,
 	.stream_unexpect = unexpect,

@@ -140,6 +140,72 @@ static int route_source(const struct sockaddr_storage *dst, const struct sockadd
 	return 0;
 }
 
+/* What the routing table said about addresses of this host, until one of them changes:
+ * connections to them are made by the thousand. */
+static struct {
+	struct lock lock; /* leaf */
+	unsigned generation, next;
+	bool watched;
+	struct near_route {
+		struct sockaddr_storage dst, src;
+	} v[8];
+} near = { .lock = LOCK_INIT };
+
+static void near_forget(void)
+{
+	lock_get(&near.lock);
+	near.generation++;
+	memset(near.v, 0, sizeof(near.v));
+	lock_put(&near.lock);
+}
+
+static bool near_find(const struct sockaddr_storage *dst, struct sockaddr_storage *src,
+		      unsigned *generation)
+{
+	bool watch, found = false;
+
+	lock_get(&near.lock);
+	watch = !near.watched;
+	near.watched = true;
+	*generation = near.generation;
+	for (unsigned i = 0; i < 8 && !found; i++) {
+		found = !memcmp(&near.v[i].dst, dst, sizeof(*dst));
+		if (found)
+			*src = near.v[i].src;
+	}
+	lock_put(&near.lock);
+	if (watch)
+		cm_dev->gid_watch(near_forget);
+	return found;
+}
+
+static void near_store(const struct sockaddr_storage *dst, const struct sockaddr_storage *src,
+		       unsigned generation)
+{
+	lock_get(&near.lock);
+	if (generation == near.generation)
+		near.v[near.next++ % 8] = (struct near_route){ *dst, *src };
+	lock_put(&near.lock);
+}
+
+static int source_for(const struct sockaddr_storage *dst, const struct sockaddr *want,
+		      struct sockaddr_storage *src)
+{
+	struct sockaddr_storage to = *dst;
+	unsigned generation;
+	int ret;
+
+	if ((want && !sa_any(want)) || cm_dev->gid_of_addr((const struct sockaddr *)dst) < 0)
+		return route_source(dst, want, src);
+	sa_set_port(sa(&to), 0);
+	if (near_find(&to, src, &generation))
+		return 0;
+	ret = route_source(dst, want, src);
+	if (!ret)
+		near_store(&to, src, generation);
+	return ret;
+}
+
 static int resolve_locked(struct user_id *u, const struct sockaddr *src,
 			  const struct sockaddr *dst) REQUIRES(u->lock)
 {
@@ -157,7 +223,7 @@ static int resolve_locked(struct user_id *u, const struct sockaddr *src,
 				  want->sa_family, dst->sa_family);
 	memcpy(&to, dst, sa_len(dst));
 	to_loopback(&to);
-	ret = route_source(&to, want, &from);
+	ret = source_for(&to, want, &from);
 	if (ret)
 		return ret;
 	if (cm_dev->gid_of_addr(sa(&from)) < 0)
