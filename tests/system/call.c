@@ -1,0 +1,384 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Connections between processes of one host that share memory, and those where they
+ * cannot: which way they take, who is reached, and that the events are the same. */
+#include "lab.h"
+
+#include <sys/wait.h>
+
+enum { REJECTED_NO_LISTENER = 8 };
+
+static void transport(const char *how)
+{
+	setenv("ANYRDMA_TRANSPORT", how, 1);
+}
+
+/* Established TCP connections of this RDMA port, from either end of them. */
+static int tcp_connections(uint16_t port)
+{
+	FILE *f = fopen("/proc/self/net/tcp", "r");
+	unsigned local, remote, state, n = 0;
+	char line[256];
+
+	MUST(f);
+	while (fgets(line, sizeof(line), f))
+		if (sscanf(line, " %*d: %*x:%x %*x:%x %x", &local, &remote, &state) == 3 &&
+		    state == 1 && remote == lab_tcp_port(port))
+			n++;
+	fclose(f);
+	return (int)n;
+}
+
+/* ---- servers ------------------------------------------------------------------------ */
+
+struct server {
+	const char *transport;
+	uint16_t port;	/* 0: any */
+	uint8_t name;	/* first byte of its reply */
+	uid_t uid;	/* 0: as it is */
+};
+
+static struct rdma_cm_id *listen_on(struct rdma_event_channel *ch, uint16_t port)
+{
+	struct rdma_cm_id *id = conf_id(ch);
+	conf_sa at = conf_addr(AF_INET, port);
+
+	OK(rdma_bind_addr(id, SA(at)));
+	OK(rdma_listen(id, 4));
+	return id;
+}
+
+/* One connection to its end. */
+static void serve_one(struct rdma_event_channel *ch, uint8_t name)
+{
+	struct rdma_conn_param param = conf_param();
+	struct rdma_cm_event *ev = conf_get(ch, NULL, RDMA_CM_EVENT_CONNECT_REQUEST);
+	struct rdma_cm_id *id = ev->id;
+
+	OK(rdma_ack_cm_event(ev));
+	conf_qp(id, 4);
+	param.private_data = &name;
+	param.private_data_len = 1;
+	OK(rdma_accept(id, &param));
+	conf_expect(ch, id, RDMA_CM_EVENT_ESTABLISHED);
+	conf_expect(ch, id, RDMA_CM_EVENT_DISCONNECTED);
+	OK(rdma_disconnect(id));
+	rdma_destroy_qp(id);
+	OK(rdma_destroy_id(id));
+}
+
+/* Orders: l listen, s serve one, d destroy the listener, q end. */
+static void serve(struct peer *me, void *arg)
+{
+	const struct server *how = arg;
+	struct rdma_cm_id *listener = NULL;
+	struct rdma_event_channel *ch;
+	char order;
+
+	transport(how->transport);
+	if (how->uid)
+		OK(setuid(how->uid));
+	ch = conf_channel();
+	while (read(me->in, &order, 1) == 1 && order != 'q') {
+		if (order == 'l') {
+			listener = listen_on(ch, how->port);
+			peer_say_u32(me, ntohs(rdma_get_src_port(listener)));
+		} else if (order == 's') {
+			serve_one(ch, how->name);
+		} else if (order == 'd') {
+			OK(rdma_destroy_id(listener));
+			peer_say(me, 'd');
+		}
+	}
+}
+
+static uint16_t listening(struct peer *p)
+{
+	peer_say(p, 'l');
+	return (uint16_t)peer_hear_u32(p);
+}
+
+/* ---- clients ------------------------------------------------------------------------ */
+
+struct client {
+	struct rdma_event_channel *ch;
+	struct rdma_cm_id *id;
+	uint8_t reached; /* name of the server */
+};
+
+static void call(struct client *c, uint16_t port)
+{
+	struct rdma_conn_param param = conf_param();
+
+	c->ch = conf_channel();
+	c->id = conf_route_resolved(c->ch, conf_addr(AF_INET, port));
+	conf_qp(c->id, 4);
+	OK(rdma_connect(c->id, &param));
+}
+
+static void reached(struct client *c)
+{
+	struct rdma_cm_event *ev = conf_get(c->ch, c->id, RDMA_CM_EVENT_ESTABLISHED);
+
+	c->reached = *(const uint8_t *)ev->param.conn.private_data;
+	OK(rdma_ack_cm_event(ev));
+}
+
+static void hang_up(struct client *c)
+{
+	rdma_destroy_qp(c->id);
+	OK(rdma_destroy_id(c->id));
+	rdma_destroy_event_channel(c->ch);
+}
+
+static void end_call(struct client *c)
+{
+	OK(rdma_disconnect(c->id));
+	conf_expect(c->ch, c->id, RDMA_CM_EVENT_DISCONNECTED);
+	hang_up(c);
+}
+
+/* Connects to a server of this kind over as many TCP connections. */
+static void one_way(struct server how, const char *mine, int tcp)
+{
+	struct peer p = peer_start(serve, &how);
+	struct client c;
+	uint16_t port;
+
+	transport(mine);
+	port = listening(&p);
+	peer_say(&p, 's');
+	call(&c, port);
+	reached(&c);
+	EQ(c.reached, how.name);
+	EQ(tcp_connections(port), tcp);
+	end_call(&c);
+	peer_say(&p, 'q');
+	peer_end(&p);
+}
+
+/* ---- which way ---------------------------------------------------------------------- */
+
+static void shared_memory(void)
+{
+	one_way((struct server){ .transport = "auto", .name = 1 }, "auto", 0);
+}
+
+static void server_without(void)
+{
+	one_way((struct server){ .transport = "tcp", .name = 2 }, "auto", 1);
+}
+
+static void client_without(void)
+{
+	one_way((struct server){ .transport = "auto", .name = 3 }, "tcp", 1);
+}
+
+static void another_user(void)
+{
+	if (geteuid())
+		SKIP("only root can be somebody else");
+	one_way((struct server){ .transport = "auto", .name = 4, .uid = 1234 }, "auto", 1);
+}
+
+/* ---- who ----------------------------------------------------------------------------- */
+
+static void reach(uint16_t port, struct peer *p, uint8_t name)
+{
+	struct client c;
+
+	peer_say(p, 's');
+	call(&c, port);
+	reached(&c);
+	EQ(c.reached, name);
+	EQ(tcp_connections(port), 0);
+	end_call(&c);
+}
+
+/* The port goes from one process to another while the first lives on. */
+static void next_owner(void)
+{
+	struct server a = { .transport = "auto", .name = 1, .port = conf_port(0) };
+	struct server b = { .transport = "auto", .name = 2, .port = conf_port(0) };
+	struct peer pa = peer_start(serve, &a), pb = peer_start(serve, &b);
+	struct peer *order[] = { &pa, &pb, &pa };
+
+	transport("auto");
+	for (int i = 0; i < 3; i++) {
+		listening(order[i]);
+		reach(a.port, order[i], order[i] == &pa ? 1 : 2);
+		reach(a.port, order[i], order[i] == &pa ? 1 : 2);
+		peer_say(order[i], 'd');
+		peer_hear(order[i], 'd');
+	}
+	peer_say(&pa, 'q');
+	peer_say(&pb, 'q');
+	peer_end(&pa);
+	peer_end(&pb);
+}
+
+/* A server that makes a new listener for each client is without one for a moment. */
+static void listener_comes_back(void)
+{
+	struct server how = { .transport = "auto", .name = 7, .port = conf_port(1) };
+	struct peer p = peer_start(serve, &how);
+	struct client c;
+
+	transport("auto");
+	listening(&p);
+	reach(how.port, &p, 7);
+	peer_say(&p, 'd');
+	peer_hear(&p, 'd');
+	call(&c, how.port);
+	listening(&p);
+	peer_say(&p, 's');
+	reached(&c);
+	end_call(&c);
+	peer_say(&p, 'q');
+	peer_end(&p);
+}
+
+static void nobody_listens(void)
+{
+	struct server how = { .transport = "auto", .name = 7, .port = conf_port(2) };
+	struct peer p = peer_start(serve, &how);
+	struct client c;
+
+	transport("auto");
+	listening(&p);
+	reach(how.port, &p, 7);
+	peer_say(&p, 'd');
+	peer_hear(&p, 'd');
+	call(&c, how.port);
+	conf_expect_status(c.ch, c.id, RDMA_CM_EVENT_REJECTED, REJECTED_NO_LISTENER);
+	hang_up(&c);
+	peer_say(&p, 'q');
+	peer_end(&p);
+}
+
+/* ---- requests that wait ---------------------------------------------------------------- */
+
+/* Fetches when it is told to: requests whose callers have gone, and one that has not. */
+static void late_server(struct peer *me, void *arg)
+{
+	struct rdma_conn_param param = conf_param();
+	struct rdma_event_channel *ch;
+	struct rdma_cm_event *ev;
+	struct rdma_cm_id *id;
+	int gone = 0;
+
+	(void)arg;
+	transport("auto");
+	ch = conf_channel();
+	peer_say_u32(me, ntohs(rdma_get_src_port(listen_on(ch, 0))));
+	peer_hear(me, 'g');
+	for (;; gone++) {
+		ev = conf_get(ch, NULL, RDMA_CM_EVENT_CONNECT_REQUEST);
+		id = ev->id;
+		OK(rdma_ack_cm_event(ev));
+		conf_qp(id, 4);
+		if (!rdma_accept(id, &param))
+			break;
+		EQ(errno, EINVAL);
+		rdma_destroy_qp(id);
+		OK(rdma_destroy_id(id));
+	}
+	conf_expect(ch, id, RDMA_CM_EVENT_ESTABLISHED);
+	peer_say_u32(me, (uint32_t)gone);
+	conf_expect(ch, id, RDMA_CM_EVENT_DISCONNECTED);
+	OK(rdma_disconnect(id));
+	rdma_destroy_qp(id);
+	OK(rdma_destroy_id(id));
+}
+
+static void callers_that_do_not_wait(void)
+{
+	struct peer p = peer_start(late_server, NULL);
+	struct client c;
+	uint16_t port;
+
+	transport("auto");
+	port = (uint16_t)peer_hear_u32(&p);
+	for (int i = 0; i < 50; i++) {
+		call(&c, port);
+		hang_up(&c);
+	}
+	call(&c, port);
+	peer_say(&p, 'g');
+	reached(&c);
+	/* The listener's backlog: what was queued when its caller went is still fetched. */
+	CHECK(peer_hear_u32(&p) <= 4);
+	end_call(&c);
+	peer_end(&p);
+}
+
+enum { CROWD = 2500 };
+
+/* Ids without QPs: what is asked for is the listener's patience. */
+static void crowd_server(struct peer *me, void *arg)
+{
+	struct rdma_conn_param param = conf_param();
+	struct rdma_event_channel *ch;
+	struct rdma_cm_event *ev;
+	unsigned up = 0;
+
+	(void)arg;
+	transport("auto");
+	ch = conf_channel();
+	peer_say_u32(me, ntohs(rdma_get_src_port(listen_on(ch, 0))));
+	peer_hear(me, 'g');
+	while (up < CROWD) {
+		MUST(ev = conf_next(ch, conf_ms(CONF_WAIT)));
+		param.qp_num = 0x800000 + up;
+		if (ev->event == RDMA_CM_EVENT_CONNECT_REQUEST)
+			OK(rdma_accept(ev->id, &param));
+		else
+			EQ(ev->event, RDMA_CM_EVENT_ESTABLISHED);
+		up += ev->event == RDMA_CM_EVENT_ESTABLISHED;
+		OK(rdma_ack_cm_event(ev));
+	}
+	peer_say(me, 'u');
+	peer_hear(me, 'q');
+}
+
+/* More requests at once than a listener holds, let alone its backlog: all come through. */
+static void crowd(void)
+{
+	struct peer p = peer_start(crowd_server, NULL);
+	struct rdma_conn_param param = conf_param();
+	struct rdma_event_channel *ch;
+	struct rdma_cm_event *ev;
+	struct rdma_cm_id *id;
+	uint16_t port;
+
+	transport("auto");
+	port = (uint16_t)peer_hear_u32(&p);
+	ch = conf_channel();
+	for (unsigned i = 0; i < CROWD; i++) {
+		id = conf_route_resolved(ch, conf_addr(AF_INET, port));
+		param.qp_num = 0x400000 + i;
+		OK(rdma_connect(id, &param));
+	}
+	peer_say(&p, 'g');
+	for (unsigned i = 0; i < CROWD; i++) {
+		ev = conf_get(ch, NULL, RDMA_CM_EVENT_CONNECT_RESPONSE);
+		OK(rdma_establish(ev->id));
+		OK(rdma_ack_cm_event(ev));
+	}
+	peer_hear(&p, 'u');
+	EQ(tcp_connections(port), 0);
+	peer_say(&p, 'q');
+	peer_end(&p);
+}
+
+static const struct conf_case cases[] = {
+	CASE(shared_memory),
+	CASE(server_without),
+	CASE(client_without),
+	CASE(another_user),
+	CASE(next_owner),
+	CASE(listener_comes_back),
+	CASE(nobody_listens),
+	CASE(callers_that_do_not_wait),
+	LONG_CASE(crowd, 40),
+};
+CONF_MAIN(cases)
