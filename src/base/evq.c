@@ -2,9 +2,9 @@
 /* Why no event is lost and no token stays. A getter between its read and the lock
  * is in flight. Whenever the lock is free,
  *
- *	tokens in the fd + getters in flight == nodes on the list + debt
+ *	tokens in the fd + those owed + getters in flight == nodes on the list + debt
  *
- * where debt counts the tokens that a remover did not get, because getters were
+ * where those owed are on their way (evq_flush), and debt counts the tokens that a remover did not get, because getters were
  * in flight with them. A getter that finds the list empty pays one. One that pops
  * a node, though its token was that of a removed one, leaves the node's own token
  * behind: so it takes tokens while there is debt. The last getter in flight
@@ -13,10 +13,16 @@
 #include "base/log.h"
 
 #include <errno.h>
+#include <sched.h>
 #include <stdint.h>
 #include <sys/eventfd.h>
 #include <sys/uio.h>
 #include <unistd.h>
+
+static struct {
+	struct lock lock; /* guards head and each queue's owing and writers; leaf */
+	struct list head;
+} owing = { .lock = LOCK_INIT, .head = LIST_INIT(owing.head) };
 
 int evq_init(struct evq *q)
 {
@@ -25,28 +31,88 @@ int evq_init(struct evq *q)
 		return -errno;
 	lock_init(&q->lock);
 	list_init(&q->head);
-	q->debt = 0;
+	q->debt = q->owed = q->writers = 0;
+	list_init(&q->owing);
 	return 0;
+}
+
+void evq_settle(struct evq *q)
+{
+	lock_get(&owing.lock);
+	list_del(&q->owing);
+	while (q->writers) { /* for one system call that does not block */
+		lock_put(&owing.lock);
+		sched_yield();
+		lock_get(&owing.lock);
+	}
+	lock_put(&owing.lock);
 }
 
 void evq_fini(struct evq *q)
 {
+	evq_settle(q);
 	close(q->fd);
 	q->fd = -1;
 	lock_fini(&q->lock);
 }
 
+static void add_tokens(int fd, uint64_t n)
+{
+	if (write(fd, &n, sizeof(n)) != sizeof(n))
+		log_error("event descriptor %d was closed by the application: %m", fd);
+}
+
 void evq_push_locked(struct evq *q, struct list *node)
 {
-	uint64_t one = 1;
+	lock_assert_held(&q->lock);
+	list_add_tail(&q->head, node);
+	if (q->fd >= 0)
+		add_tokens(q->fd, 1);
+}
 
+void evq_push_later_locked(struct evq *q, struct list *node)
+{
 	lock_assert_held(&q->lock);
 	list_add_tail(&q->head, node);
 	if (q->fd < 0)
 		return;
-	if (write(q->fd, &one, sizeof(one)) != sizeof(one))
-		log_error("event descriptor %d was closed by the application: %m",
-			  q->fd);
+	q->owed++;
+	lock_get(&owing.lock);
+	if (!list_linked(&q->owing))
+		list_add_tail(&owing.head, &q->owing);
+	lock_put(&owing.lock);
+}
+
+static void flush_one(struct evq *q)
+{
+	unsigned n;
+	int fd;
+
+	lock_get(&q->lock);
+	n = q->owed;
+	q->owed = 0;
+	fd = q->fd;
+	lock_put(&q->lock);
+	/* Not under the lock, which is what the one who wakes up needs. */
+	if (n && fd >= 0)
+		add_tokens(fd, n);
+}
+
+void evq_flush(void)
+{
+	struct list *n;
+
+	lock_get(&owing.lock);
+	while ((n = list_pop(&owing.head))) {
+		struct evq *q = list_entry(n, struct evq, owing);
+
+		q->writers++;
+		lock_put(&owing.lock);
+		flush_one(q);
+		lock_get(&owing.lock);
+		q->writers--;
+	}
+	lock_put(&owing.lock);
 }
 
 void evq_push(struct evq *q, struct list *node)
@@ -94,9 +160,12 @@ int evq_get(struct evq *q, struct list **node)
 
 void evq_forget_locked(struct evq *q, unsigned k)
 {
+	unsigned unpaid = k < q->owed ? k : q->owed;
+
 	lock_assert_held(&q->lock);
 	if (q->fd < 0)
 		return;
-	q->debt += k;
+	q->owed -= unpaid;
+	q->debt += k - unpaid;
 	pay_debt_locked(q);
 }

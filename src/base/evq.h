@@ -21,6 +21,9 @@ struct evq {
 	struct lock lock; /* guards head and its nodes; leaf, but for what the owner says */
 	struct list head GUARDED_BY(lock);
 	unsigned debt GUARDED_BY(lock); /* tokens that removed nodes left behind */
+	unsigned owed GUARDED_BY(lock); /* tokens that evq_flush() will add */
+	struct list owing;  /* evq.c: among those with tokens owed */
+	unsigned writers;   /* evq.c: threads that are adding them */
 };
 
 int evq_init(struct evq *q); /* 0 or -errno */
@@ -29,6 +32,15 @@ void evq_fini(struct evq *q); /* closes the fd; nodes are the owner's */
 /* Adds node at the tail and one token. */
 void evq_push(struct evq *q, struct list *node);
 void evq_push_locked(struct evq *q, struct list *node) REQUIRES(q->lock);
+
+/* The same, but its token comes with the next evq_flush(), which the caller makes sure of.
+ * Who has many events, or locks that their receiver will want, wakes him once, at the
+ * end. Nodes that were pushed in between by evq_push() may be told before. */
+void evq_push_later_locked(struct evq *q, struct list *node) REQUIRES(q->lock);
+void evq_flush(void);
+/* After this no evq_flush() writes to the fd that q had, which the caller has
+ * replaced by -1 or nobody pushes to any more. Without locks. */
+void evq_settle(struct evq *q);
 
 /* Blocks as the fd's flags say. Returns 0 with q->lock HELD and *node popped
  * (so that the caller can account for it atomically with the removal), or

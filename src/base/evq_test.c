@@ -261,10 +261,69 @@ static void race_all(void)
 	diag("%d events, %d of them removed", ROUNDS * EVENTS, total_removed);
 }
 
+static void push_later(struct evq *q, struct ev *ev, int n)
+{
+	lock_get(&q->lock);
+	for (int i = 0; i < n; i++) {
+		ev[i].n = i;
+		evq_push_later_locked(q, &ev[i].link);
+	}
+	lock_put(&q->lock);
+}
+
+/* Tokens that come later: none before the flush, one for each afterwards. */
+static void later(void)
+{
+	struct ev ev[4] = { 0 }, now = { .n = 9 };
+	struct evq q, other;
+
+	REQUIRE(evq_init(&q) == 0);
+	REQUIRE(evq_init(&other) == 0);
+	nonblock(q.fd);
+	nonblock(other.fd);
+	push_later(&q, ev, 3);
+	CHECK(!readable(q.fd));
+	CHECK_EQ(get(&q), -EAGAIN);
+	evq_flush();
+	evq_flush(); /* nothing twice */
+	CHECK(!readable(other.fd));
+	for (int i = 0; i < 3; i++)
+		CHECK_EQ(get(&q), i);
+	CHECK_EQ(get(&q), -EAGAIN);
+
+	/* The order is that of pushing, whoever has a token. */
+	push_later(&q, ev, 1);
+	evq_push(&q, &now.link);
+	CHECK_EQ(get(&q), 0);
+	CHECK_EQ(get(&q), -EAGAIN);
+	evq_flush();
+	CHECK_EQ(get(&q), 9);
+	CHECK(!readable(q.fd));
+
+	/* Who owes nothing any more adds nothing. */
+	push_later(&q, ev, 4);
+	lock_get(&q.lock);
+	list_del(&ev[1].link);
+	list_del(&ev[2].link);
+	evq_forget_locked(&q, 2);
+	lock_put(&q.lock);
+	evq_flush();
+	CHECK_EQ(get(&q), 0);
+	CHECK_EQ(get(&q), 3);
+	CHECK(!readable(q.fd));
+	CHECK_EQ(q.debt, 0);
+
+	push_later(&q, ev, 1);
+	evq_fini(&q); /* forgotten before the flush */
+	evq_flush();
+	evq_fini(&other);
+}
+
 int main(int argc, char **argv)
 {
 	t_init(argc, argv);
 	T_RUN(order_and_readability);
+	T_RUN(later);
 	T_RUN(forgets_tokens);
 	T_RUN(token_of_a_removed_event);
 	T_RUN(interrupted);

@@ -191,7 +191,7 @@ static void run_timers(void)
 
 /* ---- the thread ---- */
 
-static void run_work(void)
+static void run_queued(void)
 {
 	struct loop_work *w, *next;
 
@@ -207,6 +207,13 @@ static void run_work(void)
 		lock_get(&loop.lock);
 	}
 	lock_put(&loop.lock);
+}
+
+/* Twice: what the work of this round has posted need not wait for another. */
+static void run_work(void)
+{
+	run_queued();
+	run_queued();
 }
 
 static void run_dead(void)

@@ -19,6 +19,7 @@ int cm_channel_new(const struct cm_backend *be, struct cm_channel **out)
 	/* A backend that does not use the queue has a valid, empty one. */
 	lock_init(&ch->q.lock);
 	list_init(&ch->q.head);
+	list_init(&ch->q.owing);
 	r = be->channel_open(ch);
 	if (r) {
 		free(ch);
@@ -90,9 +91,12 @@ void cm_channel_free(struct cm_channel *ch)
 	fd = ch->pub.fd;
 	ch->pub.fd = ch->q.fd = -1;
 	take_queued_locked(ch, &events);
+	atomic_fetch_add(&ch->ids, 1); /* ours: ch stays for a moment */
 	lock_put(&ch->q.lock);
 	drop(be, &events);
+	evq_settle(&ch->q);
 	close(fd);
+	cm_channel_detach(ch);
 }
 
 void cm_channel_attach(struct cm_channel *ch)

@@ -147,6 +147,8 @@ void cm_event_private(struct cm_event *ev, const void *data, size_t len,
  * has destroyed that channel, ev is gone; its be_child is still the caller's. For
  * the user backend. */
 bool cm_event_post(struct cm_event *ev);
+/* The same; who waits for it is woken by the next evq_flush(). */
+bool cm_event_post_later(struct cm_event *ev);
 /* Drops every undelivered event charged to id, or naming it, calling drop(ev)
  * (may be NULL) before freeing each; drop runs with the caller's locks only.
  * For id_destroy of the user backend. */

@@ -71,18 +71,29 @@ static void unlock_channel(struct cm_id *id, struct cm_channel *ch) NO_TSA
 	lock_put(&id->post);
 }
 
-bool cm_event_post(struct cm_event *ev) NO_TSA
+static bool post(struct cm_event *ev,
+		 void (*push)(struct evq *q, struct list *node)) NO_TSA
 {
 	struct cm_id *id = ev->charge;
 	struct cm_channel *ch = lock_channel(id);
 	bool dead = ch->dead;
 
 	if (!dead)
-		evq_push_locked(&ch->q, &ev->link);
+		push(&ch->q, &ev->link);
 	unlock_channel(id, ch);
 	if (dead)
 		cm_event_free(ev);
 	return !dead;
+}
+
+bool cm_event_post(struct cm_event *ev)
+{
+	return post(ev, evq_push_locked);
+}
+
+bool cm_event_post_later(struct cm_event *ev)
+{
+	return post(ev, evq_push_later_locked);
 }
 
 /* Takes what belongs to id (or mc alone) off the queue, onto `out`. */

@@ -17,12 +17,33 @@ static struct cm_event *event_new(struct user_id *u, enum rdma_cm_event_type typ
 	return ev;
 }
 
+static void flush_run(struct loop_work *w)
+{
+	(void)w;
+	evq_flush();
+}
+
+static struct loop_work flush = { .run = flush_run };
+
+/* The thread has more to do, under locks that the application will want when it wakes
+ * up, perhaps on the same core: it is woken at the end of the round. */
+bool user_event_post(struct cm_event *ev)
+{
+	bool posted;
+
+	if (!cm_dev->loop_here())
+		return cm_event_post(ev);
+	posted = cm_event_post_later(ev);
+	cm_dev->loop_post(&flush);
+	return posted;
+}
+
 void user_post(struct user_id *u, enum rdma_cm_event_type type, int status)
 {
 	struct cm_event *ev = event_new(u, type, status);
 
 	if (ev)
-		cm_event_post(ev);
+		user_event_post(ev);
 }
 
 void user_post_rejected(struct user_id *u, int reason, const void *priv, size_t len)
@@ -32,7 +53,7 @@ void user_post_rejected(struct user_id *u, int reason, const void *priv, size_t 
 	if (!ev)
 		return;
 	cm_event_private(ev, priv, len, CM_PRIV_REJ);
-	cm_event_post(ev);
+	user_event_post(ev);
 }
 
 void user_post_response(struct user_id *u, const void *priv, size_t len)
@@ -51,7 +72,7 @@ void user_post_response(struct user_id *u, const void *priv, size_t len)
 	ev->pub.param.conn.srq = c->peer_srq;
 	ev->pub.param.conn.qp_num = c->remote_qpn;
 	ev->ece = c->peer_ece;
-	cm_event_post(ev);
+	user_event_post(ev);
 }
 
 struct cm_event *user_request_event(struct user_id *lis, struct user_id *child)

@@ -335,7 +335,7 @@ static bool deliver(struct user_id *lis, struct user_id *child) REQUIRES(lis->lo
 	lock_put(&child->lock);
 	if (!ev)
 		return false;
-	if (!cm_event_post(ev))
+	if (!user_event_post(ev))
 		return false;
 	lis->lis->undelivered++;
 	return true;

@@ -156,6 +156,7 @@ void user_post_rejected(struct user_id *u, int reason, const void *priv, size_t 
 	REQUIRES(u->lock);
 void user_post_response(struct user_id *u, const void *priv, size_t len)
 	REQUIRES(u->lock);
+bool user_event_post(struct cm_event *ev); /* as cm_event_post() */
 struct cm_event *user_request_event(struct user_id *lis, struct user_id *child)
 	REQUIRES(lis->lock);
 int user_event_get(struct cm_channel *ch, struct cm_event **ev);
