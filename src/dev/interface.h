@@ -10,7 +10,7 @@
 #include <infiniband/verbs.h>
 #include <sys/socket.h>
 
-#define ANYRDMA_INTERFACE 3
+#define ANYRDMA_INTERFACE 4
 
 /* Control messages of a stream, in both directions, in order with each other,
  * in every state of the QP. */
@@ -76,7 +76,6 @@ struct stream_param {
 	bool extended;	    /* both sides are ours: acks, NAK, control */
 	bool unreliable;    /* for QPs of type UC: no acks, no NAK */
 	enum stream_first first;
-	bool near;	    /* agreed: the QPs meet over shared memory, see near_token() */
 };
 
 struct anyrdma_interface {
@@ -102,11 +101,6 @@ struct anyrdma_interface {
 	enum ibv_mtu (*active_mtu)(void);
 	/* cb runs in the loop thread after any change of the address table. */
 	void (*gid_watch)(void (*cb)(void));
-
-	/* What this process says of itself to a peer that may be of the same host:
-	 * equal words on both sides mean that they can share memory; 0: they cannot.
-	 * The QP can be found by such a peer from now on. */
-	uint64_t (*near_token)(const union ibv_gid *remote_gid, uint32_t qpn);
 
 	/* The QP's INIT is librdmacm's: no rendezvous listener for it. */
 	void (*qp_made_by_cm)(struct ibv_qp *qp);

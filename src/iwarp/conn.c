@@ -409,23 +409,6 @@ void stream_peer_closed(struct stream *s, int err)
 		stream_broken(s, err, "the peer closed");
 }
 
-static void far_run(struct loop_work *w)
-{
-	struct stream *s = container_of(w, struct stream, far_work);
-
-	park_far(s);
-	stream_put(s);
-}
-
-void stream_far(struct stream *s)
-{
-	lock_assert_held(&s->lock);
-	s->far_work.run = far_run;
-	stream_get(s);
-	if (!loop_post(&s->far_work))
-		stream_put(s);
-}
-
 void stream_deaf_hangup(struct stream *s, bool rest, int err)
 {
 	lock_assert_held(&s->lock);

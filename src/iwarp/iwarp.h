@@ -297,7 +297,6 @@ struct stream {
 	uint64_t close_by;
 
 	struct list park;    /* park_lock */
-	struct loop_work far_work;
 	struct shm_part shm; /* of the medium shm_medium */
 };
 
@@ -337,8 +336,6 @@ void stream_after(struct stream *s, bool by_thread, bool asked, bool moved)
 	REQUIRES(s->lock);
 /* Nothing more will come. */
 void stream_peer_closed(struct stream *s, int err) REQUIRES(s->lock);
-/* The peer says that there is no shared memory. */
-void stream_far(struct stream *s) REQUIRES(s->lock);
 /* Without holders yet; stream_start() makes it receive and offers it to its QP. */
 struct stream *stream_new(const struct medium *m, const struct stream_param *p);
 int stream_start(struct stream *s);
@@ -364,9 +361,6 @@ void park_stream(struct stream *s); /* offer it; attaches if a QP waits */
 void park_forget(struct stream *s);
 void park_expect(const union ibv_gid *gid, uint32_t qpn);
 void park_unexpect(const union ibv_gid *gid, uint32_t qpn);
-
-/* The stream of the CM is to carry its QP's data after all. Loop thread. */
-void park_far(struct stream *s);
 
 /* tx.c: sends what it can. */
 void tx_run(struct stream *s) REQUIRES(s->lock);

@@ -27,7 +27,6 @@ enum {
 	FLAG_SRQ = 0x01,
 	FLAG_FLOW = 0x02,
 	FLAG_IPV6 = 0x04,
-	FLAG_NEAR = 0x08,
 
 	QPT_RC = 2, /* enum ibv_qp_type */
 };
@@ -273,8 +272,7 @@ int mpa_cm_req_encode(uint8_t *buf, size_t cap, const struct mpa_cm_req *r)
 	be32_put(h + 20, r->ece_vendor);
 	be32_put(h + 24, r->ece_options);
 	memcpy(h + 28, r->src_addr, 16);
-	be32_put(h + 44, (uint32_t)(r->near >> 32));
-	be32_put(h + 48, (uint32_t)r->near);
+	memset(h + 44, 0, 8);
 	return ret;
 }
 
@@ -304,7 +302,6 @@ int mpa_cm_req_decode(const struct mpa_frame *f, struct mpa_cm_req *r)
 		.dst_port = be16_get(h + 18),
 		.ece_vendor = be32_get(h + 20),
 		.ece_options = be32_get(h + 24),
-		.near = (uint64_t)be32_get(h + 44) << 32 | be32_get(h + 48),
 		.priv = h + REQ_LEN,
 		.priv_len = (uint8_t)(f->pd_len - WORDS_LEN - REQ_LEN),
 	};
@@ -326,8 +323,7 @@ int mpa_cm_rep_encode(uint8_t *buf, size_t cap, const struct mpa_cm_rep *r)
 	ret = begin(buf, cap, &o, &h);
 	if (ret < 0)
 		return ret;
-	h[2] = (uint8_t)((r->srq ? FLAG_SRQ : 0) | (r->flow_control ? FLAG_FLOW : 0) |
-			 (r->near ? FLAG_NEAR : 0));
+	h[2] = (uint8_t)((r->srq ? FLAG_SRQ : 0) | (r->flow_control ? FLAG_FLOW : 0));
 	h[3] = r->rnr_retry;
 	h[4] = r->mtu;
 	be24_put(h + 6, r->qpn);
@@ -350,7 +346,6 @@ int mpa_cm_rep_decode(const struct mpa_frame *f, struct mpa_cm_rep *r)
 		.crc = f->flags & MPA_F_CRC,
 		.srq = h[2] & FLAG_SRQ,
 		.flow_control = h[2] & FLAG_FLOW,
-		.near = h[2] & FLAG_NEAR,
 		.rnr_retry = h[3],
 		.mtu = h[4],
 		.qpn = be24_get(h + 6),

@@ -113,7 +113,6 @@ struct mpa_cm_req {
 	uint16_t src_port, dst_port; /* RDMA ports, host order */
 	uint32_t ece_vendor, ece_options;
 	uint8_t src_addr[16];
-	uint64_t near;		/* equal at both ends: they may share memory; 0: not */
 	const uint8_t *priv;	/* decode: into the frame */
 	uint8_t priv_len;	/* <= 56 */
 };
@@ -122,7 +121,6 @@ struct mpa_cm_rep {
 	uint16_t ird, ord;
 	bool crc;
 	bool srq, flow_control;
-	bool near; /* they do */
 	uint8_t rnr_retry;
 	uint8_t mtu;
 	uint32_t qpn, psn;

@@ -37,7 +37,6 @@ static struct mpa_cm_req req_example(void)
 		.ird = 16, .ord = 4, .ps = 0x106, .qp_type = 2,
 		.srq = true, .flow_control = true, .retry = 7, .rnr_retry = 6,
 		.timeout = 17, .mtu = 3, .qpn = 0x123456, .psn = 0xabcdef,
-		.near = 0x0123456789abcdef,
 		.src_port = 50000, .dst_port = 7471,
 		.ece_vendor = 0x1122, .ece_options = 0xdeadbeef,
 		.priv = (const uint8_t *)"hello", .priv_len = 5,
@@ -108,7 +107,6 @@ static void request_comes_back(void)
 	CHECK_EQ(got.retry, 7);
 	CHECK_EQ(got.rnr_retry, 6);
 	CHECK_EQ(got.timeout, 17);
-	CHECK_EQ(got.near, r.near);
 	CHECK_EQ(got.mtu, 3);
 	CHECK(got.srq && got.flow_control && !got.ipv6 && !got.crc);
 	CHECK_EQ(got.ece_vendor, 0x1122);

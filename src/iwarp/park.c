@@ -8,10 +8,6 @@
  * peer's connection request is known to the CM (park_expect) does not ask the
  * rendezvous port.
  *
- * A stream of the CM may be *near*: the two QPs meet over shared memory, as those do
- * that have no CM, and the stream only carries the CM's messages. It waits beside the
- * others and is offered to its QP when there is no shared memory after all.
- *
  * park.lock serialises attach and detach; it is outside of all locks of dev.h. */
 #include "iwarp/iwarp.h"
 
@@ -120,14 +116,14 @@ static struct expected *expected_find(const union ibv_gid *gid, uint32_t qpn)
 	return NULL;
 }
 
-static struct stream *parked_find(const struct stream_key *k, bool near)
+static struct stream *parked_find(const struct stream_key *k)
 {
 	struct stream *s;
 
 	list_for_each(s, &park.streams[bucket(k->remote_qpn)], park) {
 		struct stream_key key = key_of(s);
 
-		if (s->p.near == near && same(k, &key))
+		if (same(k, &key))
 			return s;
 	}
 	return NULL;
@@ -135,8 +131,7 @@ static struct stream *parked_find(const struct stream_key *k, bool near)
 
 bool park_waits_locked(const struct stream_key *key)
 {
-	return wanted_find(key) && (!expected_find(&key->remote_gid, key->remote_qpn) ||
-				    parked_find(key, true));
+	return wanted_find(key) && !expected_find(&key->remote_gid, key->remote_qpn);
 }
 
 uint64_t park_serial_locked(const struct stream_key *key)
@@ -194,7 +189,6 @@ static void wanted_end(struct wanted *w)
 	wanted_put(w);
 }
 
-static bool far_locked(const struct stream_key *key, bool tell);
 static bool goes_near(const struct wanted *w);
 
 static struct wanted *wanted_by(const struct rdv_out *out, const struct shm_out *shm)
@@ -238,8 +232,7 @@ void park_shm_failed_locked(struct shm_out *shm, int err)
 	}
 	w->shm = NULL;
 	shm_cancel(shm);
-	if (!far_locked(&w->key, true))
-		w->out = rdv_connect(w->qp, &w->key);
+	w->out = rdv_connect(w->qp, &w->key);
 }
 
 bool park_tcp_refused_locked(struct rdv_out *out)
@@ -370,8 +363,6 @@ static int open_self(struct dev_qp *qp)
 /* Asks for a stream by itself: not when the CM brings one. */
 static bool asks(const struct dev_qp *qp, const struct stream_key *key)
 {
-	if (parked_find(key, true))
-		return we_connect(qp, key);
 	return !qp->made_by_cm && !expected_find(&key->remote_gid, key->remote_qpn) &&
 	       we_connect(qp, key);
 }
@@ -423,7 +414,7 @@ int park_attach(struct dev_qp *qp)
 	int ret;
 
 	park_lock();
-	s = parked_find(&key, false);
+	s = parked_find(&key);
 	if (s) {
 		ret = stream_attach(s, qp);
 		if (!ret)
@@ -470,18 +461,9 @@ static void attach_locked(struct stream *s, struct wanted *w)
 			    "no descriptor for polling the connection");
 }
 
-/* Its QP, if it waits, may look for shared memory now. */
-static void near_locked(struct wanted *w, struct shm_in **in)
-{
-	*in = shm_find(&w->key);
-	if (!*in && !w->shm && !w->out && asks(w->qp, &w->key) && ask(w))
-		log_warn("QP %06x: no memory to look for its peer", w->key.local_qpn);
-}
-
 void park_stream(struct stream *s)
 {
 	struct stream_key key = key_of(s);
-	struct shm_in *in = NULL;
 	struct wanted *w;
 
 	park_lock();
@@ -491,52 +473,11 @@ void park_stream(struct stream *s)
 		 * for which the peer's end was not made. */
 		if (w && w->serial == s->shm.serial)
 			attach_locked(s, w);
-	} else if (w && !s->p.near) {
+	} else if (w) {
 		attach_locked(s, w);
 	} else {
 		list_add_tail(&park.streams[bucket(s->p.remote_qpn)], &s->park);
-		if (w)
-			near_locked(w, &in);
 	}
-	park_unlock();
-	if (in)
-		shm_accept(in);
-}
-
-/* The CM's stream of this key, if it has one, carries the data: false: there is none.
- * tell: the peer does not know yet. */
-static bool far_locked(const struct stream_key *key, bool tell)
-{
-	struct rdmap_hdr h = { .op = RDMAP_CTL, .last = true };
-	struct stream *s = parked_find(key, true);
-	struct wanted *w = wanted_find(key);
-
-	if (!s)
-		return false;
-	s->p.near = false;
-	if (tell) {
-		h.ctl.type = CTL_FAR;
-		stream_lock(s);
-		if (s->state == STREAM_OPEN) {
-			tx_ctl(s, &h);
-			tx_run(s);
-		}
-		stream_unlock(s);
-	}
-	if (w) {
-		list_del(&s->park);
-		attach_locked(s, w);
-	}
-	return true;
-}
-
-void park_far(struct stream *s)
-{
-	struct stream_key key = key_of(s);
-
-	park_lock();
-	if (list_linked(&s->park) && s->p.near)
-		far_locked(&key, false);
 	park_unlock();
 }
 

@@ -62,7 +62,6 @@ enum ctl_type {
 	CTL_RESYNC = 3,	     /* number: repeats from here; msn of queues 0 and 1 */
 	CTL_RECV_POSTED = 4, /* an RNR wait may end */
 	CTL_SRQ = 5,	     /* number: SRQ of the requests that follow (XRC) */
-	CTL_FAR = 6,	     /* no shared memory: the QPs use this stream */
 	CTL_USER = 16,	     /* code: enum stream_ctl; data for the CM */
 };
 

@@ -174,9 +174,6 @@ static int rx_ctl(struct stream *s, const struct rdmap_hdr *h)
 	case CTL_SRQ:
 		s->rx.srqn = h->ctl.number;
 		return 0;
-	case CTL_FAR:
-		stream_far(s);
-		return 0;
 	case CTL_USER:
 		stream_up(s, h);
 		return 0;

@@ -24,8 +24,6 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 enum {
 	PARKED_MS = 10000,
@@ -68,20 +66,6 @@ int shm_listen(uint32_t qpn)
 	if (conf_get()->transport == CONF_TRANSPORT_TCP)
 		return 0;
 	return meet_listen(qpn_port(qpn));
-}
-
-/* Namespace and user: what a unix socket will ask for anyway. Wrong guesses cost a
- * moment, no harm. */
-uint64_t shm_near_token(const union ibv_gid *remote_gid, uint32_t qpn)
-{
-	struct stat st;
-	uint64_t token;
-
-	if (!qpn || !shm_is_near(remote_gid) || stat("/proc/self/ns/net", &st) ||
-	    shm_listen(qpn))
-		return 0;
-	token = ((uint64_t)st.st_ino << 32 | geteuid()) * 0x9e3779b97f4a7c15u;
-	return token ? token : 1;
 }
 
 static struct stream *stream_on(struct link *l, const union ibv_gid *local,

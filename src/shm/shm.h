@@ -21,9 +21,6 @@ int shm_listen(uint32_t qpn);
  * forbids shared memory. */
 bool shm_is_near(const union ibv_gid *gid);
 
-/* anyrdma_interface.near_token */
-uint64_t shm_near_token(const union ibv_gid *remote_gid, uint32_t qpn);
-
 /* Outgoing, under park.lock: looks for the process of key's remote QP and asks it for
  * a stream, again and again, until it succeeds, is cancelled, or shm_failed. NULL: no
  * memory. pause: others have just been tried in vain. */

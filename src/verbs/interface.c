@@ -7,7 +7,6 @@
 #include "dev/gid.h"
 #include "iwarp/iwarp.h"
 #include "shm/call.h"
-#include "shm/shm.h"
 
 static void qp_made_by_cm(struct ibv_qp *qp)
 {
@@ -34,7 +33,6 @@ static const struct anyrdma_interface table = {
 	.gid_from_addr = gid_from_addr,
 	.active_mtu = gid_active_mtu,
 	.gid_watch = gid_watch,
-	.near_token = shm_near_token,
 	.qp_made_by_cm = qp_made_by_cm,
 	.stream_expect = park_expect,
 	.stream_unexpect = park_unexpect,

@@ -132,13 +132,6 @@ static T_UNUSED void unexpect(const union ibv_gid *gid, uint32_t qpn)
 	atomic_fetch_sub(&expects, 1);
 }
 
-static uint64_t far(const union ibv_gid *gid, uint32_t qpn)
-{
-	(void)gid;
-	(void)qpn;
-	return 0;
-}
-
 static const struct anyrdma_interface device = {
 	.loop_fd_add = loop_fd_add,
 	.loop_fd_mod = loop_fd_mod,
@@ -153,7 +146,6 @@ static const struct anyrdma_interface device = {
 	.gid_from_addr = gid_from,
 	.active_mtu = mtu,
 	.gid_watch = no_watch,
-	.near_token = far,
 	.stream_expect = expect,
 	.stream_unexpect = unexpect,
 	.stream_open = fs_open,
