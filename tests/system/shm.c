@@ -106,14 +106,24 @@ static int links(void)
 	return lines_with("/proc/self/maps", "anyrdma link");
 }
 
+/* Descriptors, but for that of our own memory, which links are offered. */
 static int fds(void)
 {
 	DIR *d = opendir("/proc/self/fd");
+	char own[64], path[300], what[300];
+	struct dirent *e;
 	int n = 0;
 
 	MUST(d);
-	while (readdir(d))
-		n++;
+	snprintf(own, sizeof(own), "/proc/%d/mem", (int)getpid());
+	while ((e = readdir(d))) {
+		ssize_t len;
+
+		snprintf(path, sizeof(path), "/proc/self/fd/%s", e->d_name);
+		len = readlink(path, what, sizeof(what) - 1);
+		what[len > 0 ? len : 0] = 0;
+		n += strcmp(what, own) != 0;
+	}
 	closedir(d);
 	return n;
 }
@@ -241,14 +251,16 @@ static unsigned reap(uint64_t *next, enum ibv_wc_status *failed)
 }
 
 /* Both write; the peer dies after so many microseconds. */
-static void killed_in_the_middle(unsigned us)
+static void killed_in_the_middle(unsigned us, const char *direct)
 {
-	struct peer p = peer_start(writer, NULL);
+	struct peer p;
 	struct ibv_sge sge;
 	struct ibv_send_wr wr;
 	uint64_t until, died = 0, posted = 0, next = 0;
 	enum ibv_wc_status failed = 0;
 
+	setenv("ANYRDMA_DIRECT", direct, 1);
+	p = peer_start(writer, NULL);
 	start(&p);
 	sge = conf_sge(&x.b, 0, LEN);
 	until = conf_now() + us * 1000ull;
@@ -278,32 +290,34 @@ static void killed_at_any_point(void)
 {
 	unsigned us = 1;
 
-	for (int i = 0; i < 12; i++) {
+	for (int i = 0; i < 24; i++) {
 		pid_t pid = fork();
 		int status;
 
 		CHECK(pid >= 0);
 		if (!pid) {
-			killed_in_the_middle(us);
+			killed_in_the_middle(us, i % 2 ? "off" : "auto");
 			_exit(0);
 		}
 		EQ(waitpid(pid, &status, 0), pid);
 		if (status)
 			FAIL("killed after %u us: see above", us);
-		us = us * 2 + 17;
+		us = i % 2 ? us * 2 + 17 : us;
 	}
 }
 
 /* Nobody polls, nobody posts: an event on the CQ says so. */
 static void killed_while_we_sleep(void)
 {
-	struct peer p = peer_start(sleeper, NULL);
+	struct peer p;
 	struct ibv_sge sge;
 	struct ibv_send_wr wr;
 	struct ibv_cq *cq;
 	uint64_t died;
 	void *ctx;
 
+	setenv("ANYRDMA_DIRECT", "off", 1); /* else nobody needs the peer */
+	p = peer_start(sleeper, NULL);
 	open_device();
 	x = side_with(0x200, (struct side_opt){ .channel = true });
 	there = join_peer(&p, &x);
@@ -326,10 +340,12 @@ static void killed_while_we_sleep(void)
 
 static void stopped(void)
 {
-	struct peer p = peer_start(sleeper, NULL);
 	struct ibv_sge sge;
 	struct ibv_send_wr wr;
+	struct peer p;
 
+	setenv("ANYRDMA_DIRECT", "off", 1);
+	p = peer_start(sleeper, NULL);
 	start(&p);
 	peer_stop(&p);
 	sge = conf_sge(&x.b, 0, 1 << 19);
