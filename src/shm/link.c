@@ -23,6 +23,7 @@
 
 enum { ROOM_LINES = RING_LINES / 4 };
 #define LINGER (MSEC / 50) /* the thread looks so long before it sleeps again */
+#define LINGER_MAX (MSEC / 2) /* so long others wait */
 
 struct link_request {
 	struct list node;
@@ -142,17 +143,31 @@ int link_start(struct link *l)
 	return ret;
 }
 
+/* Not more than a ring holds has been left by a peer that is gone; others go on. */
+static bool within_ring(struct link *l, uint32_t start)
+{
+	bool within;
+
+	lock_get(&l->rx_lock);
+	within = l->rx.head - start <= RING_LINES;
+	lock_put(&l->rx_lock);
+	return within;
+}
+
 /* Takes what the peer had still to say, then breaks every stream. */
 void link_break(struct link *l, const char *why)
 {
+	uint32_t start;
+
 	lock_get(&l->rx_lock);
+	start = l->rx.head;
 	if (l->dead) {
 		lock_put(&l->rx_lock);
 		return;
 	}
 	lock_put(&l->rx_lock);
-	while (link_run_thread(l))
-		; /* ends: the peer is gone, or its records are not taken any more */
+	while (link_run_thread(l) && within_ring(l, start))
+		;
 	lock_get(&l->rx_lock);
 	l->dead = true;
 	direct_break(l->direct);
@@ -636,9 +651,9 @@ static bool link_run_thread(struct link *l)
  * system call for each record. */
 static void linger(struct link *l)
 {
-	uint64_t now = loop_now(), until = now + LINGER;
+	uint64_t now = loop_now(), stop = now + LINGER_MAX, until = now + LINGER;
 
-	for (; now < until; now = loop_now())
+	for (; now < until && now < stop; now = loop_now())
 		if (link_run_thread(l))
 			until = now + LINGER;
 }

@@ -20,6 +20,7 @@
 #include "base/log.h"
 #include "dev/qpn.h"
 #include "shm/call.h"
+#include "shm/greeting.h"
 #include "shm/link.h"
 
 #include <errno.h>
@@ -42,26 +43,14 @@ enum {
 	VISITORS_MAX = 64, /* without a whole greeting */
 	BACKLOG = 128,
 	SHORTAGE_MS = 250,
-	MAGIC = 0x61726c6b,
-	VERSION = 2,
 	OVERFLOW_UID = 65534,
 };
 #define SEALS (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
 
 enum { FDS = 2 + DIRECT_FDS };
 
-enum greeting_status { GREETING_HELLO, GREETING_OK, GREETING_EXISTS, GREETING_NO };
-
 struct meet_name {
 	char text[CALL_NAME_MAX + 1];
-};
-
-struct greeting {
-	uint32_t magic, version;
-	uint32_t status; /* enum greeting_status */
-	uint32_t size;	 /* of the segment: equal builds, equal sizes */
-	struct link_id id;
-	struct direct_offer direct; /* its descriptors follow the others */
 };
 
 /* A name of ours. */
@@ -289,7 +278,7 @@ static bool is_eventfd(int fd)
 /* With n descriptors; an offer of direct access is made where any are. */
 static int greeting_send(int fd, enum greeting_status status, const int *give, unsigned n)
 {
-	struct greeting g = { MAGIC, VERSION, status, sizeof(struct link_segment), meets.id,
+	struct greeting g = { GREETING_MAGIC, GREETING_VERSION, status, sizeof(struct link_segment), meets.id,
 			      { 0 } };
 	struct iovec iov = { &g, sizeof(g) };
 	union {
@@ -337,7 +326,7 @@ static int greeting_recv(int fd, struct greeting *g, int fds[FDS])
 		n = (int)((h->cmsg_len - CMSG_LEN(0)) / sizeof(int));
 		memcpy(fds, CMSG_DATA(h), (size_t)n * sizeof(int));
 	}
-	if (got == sizeof(*g) && g->magic == MAGIC && g->version == VERSION &&
+	if (got == sizeof(*g) && g->magic == GREETING_MAGIC && g->version == GREETING_VERSION &&
 	    g->size == sizeof(struct link_segment) && !(msg.msg_flags & MSG_CTRUNC))
 		return n;
 	for (int i = 0; i < n; i++)

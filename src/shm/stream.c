@@ -302,6 +302,7 @@ static bool shm_resume(struct stream *s)
 {
 	int ret;
 
+	lock_assert_held(&s->lock);
 	if (!s->rx.wait)
 		return false;
 	ret = go_on(s);

@@ -1,0 +1,785 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* A hostile process at the other end of a link: a real QP, whose peer is this program.
+ * It greets, opens streams, writes records and whatever else into the shared segment,
+ * while the library reads it, and stops answering.
+ *
+ *	byte 0	how (F_*)
+ *	rest	what the peer does: a byte (enum act) and its arguments, in the host's
+ *		byte order. Keys are random in every process, so 5a5a5a51 stands for the
+ *		key of a region open to all, ...52 for one without remote rights, ...53
+ *		for one of another PD. Regions are at BASE.
+ *
+ * Whatever it does: nothing outside the regions is written, every posted WR completes
+ * exactly once and in order, another connection of the process works on, the link's
+ * descriptor is closed when the peer's is, and all can be destroyed. */
+#include "base/be.h"
+#include "dev/dev.h"
+#include "iwarp/iwarp.h"
+#include "shm/greeting.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <time.h>
+#include <unistd.h>
+
+#undef ibv_reg_mr_iova
+
+enum {
+	F_HOST = 0x01,	   /* the library connects to us; else we to it */
+	F_GREETING = 0x02, /* the next bytes are xored into our greeting */
+	F_DEAF = 0x04,	   /* nothing is taken from its ring */
+	F_REQUESTS = 0x08, /* sends, reads, atomics are posted */
+	F_PASSIVE = 0x10,  /* nobody polls: the thread's work */
+	F_FEW_RECVS = 0x20,
+	F_UC = 0x40,
+	F_STORM = 0x80,	   /* another thread scribbles all the while */
+};
+
+enum act {
+	ACT_LINK,     /* u8 type, u8 slot, u8 from, u8 err: a message of the link */
+	ACT_STREAM,   /* struct said, its body: a message of a stream */
+	ACT_RECORD,   /* u8 kind, u16 n, n bytes: any record */
+	ACT_SCRIBBLE, /* u32 where, u8 n, n bytes: anywhere in the segment */
+	ACT_INDEX,    /* u8 which, u32: head, doze or full of a ring */
+	ACT_WAKE,     /* its eventfd */
+	ACT_STEP,     /* time passes */
+	ACT_POST,     /* work for the QP */
+	ACT_TAKE,     /* read its ring */
+	ACT_SAY,      /* u8 n, n bytes: on the socket, where nothing is to be said */
+	ACT_FAIL,     /* the QP goes to ERR */
+	ACT_BYE,      /* we end */
+	ACTS,
+};
+
+struct said {
+	uint8_t op, flags, body, slot;
+	uint32_t stag, msn, payload;
+	uint64_t to;
+};
+
+enum {
+	REGION = 1 << 16,
+	GUARD = 4096,
+	BASE = 0x10000,
+	MAX_INPUT = 1 << 14,
+	SQ_PSN = 0x100,
+	RQ_PSN = 0x200,
+	SENDS_MAX = 24,
+	SEND_ID = 0x100,
+	RECVS = 6,
+	PATIENCE_S = 20,
+	LOW_PORT = 1,	   /* its QPs connect to us, ... */
+	HIGH_PORT = 65534, /* we to them */
+};
+
+static struct {
+	struct ibv_context *ctx;
+	struct ibv_pd *pd, *other_pd;
+	struct ibv_cq *cq, *calm_cq;
+	struct ibv_qp *calm[2]; /* another connection */
+	uint8_t *mem;
+	struct ibv_mr *mr[3];
+	union ibv_gid gid;
+	int gid_index;
+} dev;
+
+struct run {
+	uint8_t how;
+	const uint8_t *at, *end;
+	struct ibv_qp *qp;
+	uint32_t qpn; /* the peer's */
+	int sock, wake; /* ours; the library's eventfd */
+	struct link_segment *seg;
+	struct ring_tx tx;
+	struct ring_rx rx;
+	uint32_t slot;	/* of the library's stream, as it told us */
+	uint32_t from;	/* the slot that it asked for */
+	unsigned sends, recvs, sends_done, recvs_done;
+	atomic_bool calm_down;
+};
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+#define MUST(cond) must(!!(cond), __LINE__, #cond)
+
+static void must(bool good, int line, const char *what)
+{
+	if (good)
+		return;
+	fprintf(stderr, "fuzz_shm.c:%d: not true: %s (errno %d)\n", line, what, errno);
+	abort();
+}
+
+static double now(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return (double)ts.tv_sec + (double)ts.tv_nsec * 1e-9;
+}
+
+/* ---- QPs ------------------------------------------------------------------------- */
+
+static void to_init(struct ibv_qp *qp)
+{
+	struct ibv_qp_attr a = { .qp_state = IBV_QPS_INIT, .port_num = 1,
+				 .qp_access_flags = IBV_ACCESS_REMOTE_WRITE };
+
+	if (qp->qp_type == IBV_QPT_RC)
+		a.qp_access_flags |= IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
+	MUST(!ibv_modify_qp(qp, &a, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT |
+					    IBV_QP_ACCESS_FLAGS));
+}
+
+static void connect_qp(struct ibv_qp *qp, uint32_t peer, uint32_t sq_psn, uint32_t rq_psn)
+{
+	struct ibv_qp_attr a = {
+		.qp_state = IBV_QPS_RTR, .path_mtu = IBV_MTU_1024, .dest_qp_num = peer,
+		.rq_psn = rq_psn, .max_dest_rd_atomic = 4, .min_rnr_timer = 1,
+		.ah_attr = { .is_global = 1, .port_num = 1,
+			     .grh = { .sgid_index = (uint8_t)dev.gid_index, .hop_limit = 1,
+				      .dgid = dev.gid } },
+	};
+	int rc = qp->qp_type == IBV_QPT_RC;
+
+	MUST(!ibv_modify_qp(qp, &a, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU |
+					    IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+					    (rc ? IBV_QP_MAX_DEST_RD_ATOMIC |
+							  IBV_QP_MIN_RNR_TIMER : 0)));
+	a = (struct ibv_qp_attr){ .qp_state = IBV_QPS_RTS, .sq_psn = sq_psn, .timeout = 8,
+				  .retry_cnt = 1, .rnr_retry = 1, .max_rd_atomic = 4 };
+	MUST(!ibv_modify_qp(qp, &a, IBV_QP_STATE | IBV_QP_SQ_PSN |
+					    (rc ? IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
+							  IBV_QP_RNR_RETRY |
+							  IBV_QP_MAX_QP_RD_ATOMIC : 0)));
+}
+
+static struct ibv_qp *new_qp(enum ibv_qp_type type, struct ibv_cq *cq)
+{
+	struct ibv_qp_init_attr init = {
+		.send_cq = cq, .recv_cq = cq, .qp_type = type,
+		.cap = { .max_send_wr = SENDS_MAX + 8, .max_recv_wr = 8, .max_send_sge = 2,
+			 .max_recv_sge = 2 },
+	};
+	struct ibv_qp *qp = ibv_create_qp(dev.pd, &init);
+
+	MUST(qp);
+	to_init(qp);
+	return qp;
+}
+
+/* ---- once ------------------------------------------------------------------------- */
+
+static uint8_t *region(int i)
+{
+	return dev.mem + GUARD + (size_t)i * (REGION + GUARD);
+}
+
+static void find_gid(void)
+{
+	for (int i = 0; i < DEV_GIDS; i++) {
+		if (ibv_query_gid(dev.ctx, 1, i, &dev.gid) || dev.gid.raw[10] != 0xff ||
+		    dev.gid.raw[12] != 127)
+			continue;
+		dev.gid_index = i;
+		return;
+	}
+	MUST(!"a GID of the loopback interface");
+}
+
+static void open_device(void)
+{
+	unsigned all = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
+		       IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
+	size_t bytes = 3 * REGION + 4 * GUARD;
+	struct ibv_device **list;
+
+	setenv("ANYRDMA_TRANSPORT", "shm", 1);
+	setenv("ANYRDMA_UC_LATE_MS", "1", 1);
+	list = ibv_get_device_list(NULL);
+	MUST(list && list[0]);
+	dev.ctx = ibv_open_device(list[0]);
+	MUST(dev.ctx);
+	ibv_free_device_list(list);
+	find_gid();
+	dev.pd = ibv_alloc_pd(dev.ctx);
+	dev.other_pd = ibv_alloc_pd(dev.ctx);
+	dev.cq = ibv_create_cq(dev.ctx, 64, NULL, NULL, 0);
+	dev.calm_cq = ibv_create_cq(dev.ctx, 64, NULL, NULL, 0);
+	dev.mem = aligned_alloc(GUARD, bytes);
+	MUST(dev.pd && dev.other_pd && dev.cq && dev.calm_cq && dev.mem);
+	memset(dev.mem, 0xee, bytes);
+	dev.mr[0] = ibv_reg_mr_iova(dev.pd, region(0), REGION, BASE, (int)all);
+	dev.mr[1] = ibv_reg_mr_iova(dev.pd, region(1), REGION, BASE, IBV_ACCESS_LOCAL_WRITE);
+	dev.mr[2] = ibv_reg_mr_iova(dev.other_pd, region(2), REGION, BASE, (int)all);
+	MUST(dev.mr[0] && dev.mr[1] && dev.mr[2]);
+	for (int i = 0; i < 2; i++)
+		dev.calm[i] = new_qp(IBV_QPT_RC, dev.calm_cq);
+	for (int i = 0; i < 2; i++)
+		connect_qp(dev.calm[i], dev.calm[!i]->qp_num, 1, 1);
+}
+
+static bool untouched(const uint8_t *p, size_t n)
+{
+	return p[0] == 0xee && !memcmp(p, p + 1, n - 1);
+}
+
+/* Another connection of the same process: an atomic, which no direct access spares the
+ * link. */
+static void check_others(void)
+{
+	struct ibv_sge sge = { BASE + 128, 8, dev.mr[0]->lkey };
+	struct ibv_send_wr wr = { .sg_list = &sge, .num_sge = 1,
+				  .opcode = IBV_WR_ATOMIC_FETCH_AND_ADD,
+				  .send_flags = IBV_SEND_SIGNALED,
+				  .wr.atomic = { .remote_addr = BASE, .rkey = dev.mr[0]->rkey,
+						 .compare_add = 1 } }, *bad;
+	double end = now() + PATIENCE_S;
+	struct ibv_wc wc;
+
+	MUST(!ibv_post_send(dev.calm[0], &wr, &bad));
+	while (!ibv_poll_cq(dev.calm_cq, 1, &wc))
+		MUST(now() < end);
+	MUST(wc.status == IBV_WC_SUCCESS);
+	/* No remote right, another PD: nobody may write there either. */
+	MUST(untouched(dev.mem, GUARD));
+	MUST(untouched(region(0) + REGION, 3 * GUARD + 2 * REGION));
+}
+
+/* ---- its work --------------------------------------------------------------------- */
+
+static void post_recvs(struct run *r)
+{
+	unsigned n = r->how & F_FEW_RECVS ? 1 : RECVS;
+
+	for (unsigned i = 0; i < n; i++) {
+		struct ibv_sge sge[2] = {
+			{ BASE + 1000 * i, 500, dev.mr[0]->lkey },
+			{ BASE + 30000, i % 2 ? 30000 : 10, dev.mr[0]->lkey },
+		};
+		struct ibv_recv_wr wr = { .wr_id = i, .sg_list = sge, .num_sge = 2 }, *bad;
+
+		MUST(!ibv_post_recv(r->qp, &wr, &bad));
+		r->recvs++;
+	}
+}
+
+static void post_one(struct run *r)
+{
+	static const struct {
+		enum ibv_wr_opcode op;
+		uint32_t len;
+	} list[] = {
+		{ IBV_WR_SEND, 100 },
+		{ IBV_WR_RDMA_WRITE_WITH_IMM, 64 },
+		{ IBV_WR_SEND, 30000 },
+		{ IBV_WR_RDMA_READ, 1000 },
+		{ IBV_WR_ATOMIC_FETCH_AND_ADD, 8 },
+		{ IBV_WR_RDMA_READ, 40000 },
+	};
+	unsigned i = r->sends % (r->how & F_UC ? 3 : 6);
+	struct ibv_sge sge = { BASE + 4096, list[i].len, dev.mr[0]->lkey };
+	struct ibv_send_wr wr = { .wr_id = SEND_ID + r->sends, .sg_list = &sge, .num_sge = 1,
+				  .opcode = list[i].op,
+				  .send_flags = IBV_SEND_SIGNALED }, *bad;
+
+	if (r->sends == SENDS_MAX)
+		return;
+	if (wr.opcode == IBV_WR_ATOMIC_FETCH_AND_ADD) {
+		wr.wr.atomic.remote_addr = 0x1000;
+		wr.wr.atomic.rkey = 0x77;
+	} else {
+		wr.wr.rdma.remote_addr = 0x1000;
+		wr.wr.rdma.rkey = 0x77;
+	}
+	if (!ibv_post_send(r->qp, &wr, &bad))
+		r->sends++;
+}
+
+static void to_err(struct run *r)
+{
+	struct ibv_qp_attr a = { .qp_state = IBV_QPS_ERR };
+
+	MUST(!ibv_modify_qp(r->qp, &a, IBV_QP_STATE));
+}
+
+static void reap(struct run *r)
+{
+	struct ibv_wc wc[4];
+	int n;
+
+	do {
+		n = ibv_poll_cq(dev.cq, 4, wc);
+		MUST(n >= 0);
+		for (int i = 0; i < n; i++) {
+			bool recv = !(wc[i].wr_id & SEND_ID);
+			unsigned *done = recv ? &r->recvs_done : &r->sends_done;
+
+			MUST(wc[i].qp_num == r->qp->qp_num);
+			MUST((wc[i].wr_id & ~(uint64_t)SEND_ID) == *done);
+			++*done;
+			if (wc[i].status != IBV_WC_SUCCESS)
+				continue;
+			MUST(!!(wc[i].opcode & IBV_WC_RECV) == recv);
+			MUST(wc[i].opcode != IBV_WC_RECV || wc[i].byte_len <= 30500);
+		}
+	} while (n > 0);
+}
+
+/* ---- the peer's greeting ----------------------------------------------------------- */
+
+static socklen_t name_of(unsigned port, struct sockaddr_un *un)
+{
+	int n;
+
+	*un = (struct sockaddr_un){ .sun_family = AF_UNIX };
+	n = snprintf(un->sun_path + 1, sizeof(un->sun_path) - 1, "anyrdma/1/qp/%u", port);
+	return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)n);
+}
+
+static void xor_input(struct run *r, void *p, size_t n)
+{
+	uint8_t *to = p;
+
+	if (!(r->how & F_GREETING))
+		return;
+	for (; n && r->at != r->end; n--)
+		*to++ ^= *r->at++;
+}
+
+static void greet(struct run *r, enum greeting_status status, const int *fds, unsigned n)
+{
+	static uint64_t serial;
+	struct greeting g = { GREETING_MAGIC, GREETING_VERSION, status,
+			      sizeof(struct link_segment), { { ++serial, 77 } }, { 0 } };
+	struct iovec iov = { &g, sizeof(g) };
+	union {
+		struct cmsghdr h;
+		char buf[CMSG_SPACE(2 * sizeof(int))];
+	} c = { .buf = { 0 } };
+	struct msghdr msg = { .msg_iov = &iov, .msg_iovlen = 1, .msg_control = c.buf,
+			      .msg_controllen = CMSG_SPACE(n * sizeof(int)) };
+
+	xor_input(r, &g, sizeof(g));
+	c.h.cmsg_level = SOL_SOCKET;
+	c.h.cmsg_type = SCM_RIGHTS;
+	c.h.cmsg_len = CMSG_LEN(n * sizeof(int));
+	memcpy(CMSG_DATA(&c.h), fds, n * sizeof(int));
+	if (sendmsg(r->sock, &msg, MSG_NOSIGNAL) < 0)
+		MUST(errno == EPIPE || errno == ECONNRESET);
+}
+
+/* The library's greeting: its descriptors, or -1 when it does not answer with any. */
+static int greeted(struct run *r, int *fds, int want)
+{
+	struct greeting g;
+	struct iovec iov = { &g, sizeof(g) };
+	union {
+		struct cmsghdr h;
+		char buf[CMSG_SPACE(8 * sizeof(int))];
+	} c;
+	struct msghdr msg = { .msg_iov = &iov, .msg_iovlen = 1, .msg_control = c.buf,
+			      .msg_controllen = sizeof(c.buf) };
+	struct timeval patience = { .tv_sec = PATIENCE_S };
+	int got[8], n = 0;
+	ssize_t len;
+
+	setsockopt(r->sock, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
+	len = recvmsg(r->sock, &msg, MSG_CMSG_CLOEXEC);
+	MUST(len >= 0 || errno != EAGAIN);
+	if (len <= 0)
+		return -1;
+	for (struct cmsghdr *h = CMSG_FIRSTHDR(&msg); h; h = CMSG_NXTHDR(&msg, h)) {
+		n = (int)((h->cmsg_len - CMSG_LEN(0)) / sizeof(int));
+		memcpy(got, CMSG_DATA(h), (size_t)n * sizeof(int));
+	}
+	for (int i = 0; i < n; i++) {
+		if (i < want)
+			fds[i] = got[i];
+		else
+			close(got[i]); /* direct access: we do not want it */
+	}
+	return n >= want ? 0 : -1;
+}
+
+static void map(struct run *r, int fd, int side)
+{
+	r->seg = mmap(NULL, sizeof(*r->seg), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	MUST(r->seg != MAP_FAILED);
+	r->tx = (struct ring_tx){ .sh = &r->seg->ring[side], .limit = RING_LINES };
+	r->rx = (struct ring_rx){ .sh = &r->seg->ring[!side] };
+}
+
+static bool visit(struct run *r)
+{
+	int memfd = memfd_create("fuzz", MFD_ALLOW_SEALING | MFD_CLOEXEC);
+	int wake = eventfd(0, EFD_CLOEXEC), fds[2] = { memfd, wake };
+	struct sockaddr_un un;
+	socklen_t len = name_of(r->qp->qp_num >> 8, &un);
+	bool good;
+
+	r->sock = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	MUST(memfd >= 0 && wake >= 0 && r->sock >= 0);
+	MUST(!ftruncate(memfd, sizeof(*r->seg)));
+	MUST(!fcntl(memfd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL));
+	MUST(!connect(r->sock, (struct sockaddr *)&un, len));
+	map(r, memfd, 0);
+	greet(r, GREETING_HELLO, fds, 2);
+	close(memfd);
+	close(wake);
+	good = !greeted(r, &r->wake, 1);
+	if (!good)
+		r->wake = -1;
+	return good;
+}
+
+static bool host(struct run *r, int listener)
+{
+	int wake = eventfd(0, EFD_CLOEXEC), fds[2];
+	struct timeval patience = { .tv_sec = PATIENCE_S };
+
+	setsockopt(listener, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
+	r->sock = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
+	MUST(r->sock >= 0 && wake >= 0);
+	MUST(!greeted(r, fds, 2));
+	map(r, fds[0], 1);
+	close(fds[0]);
+	r->wake = fds[1];
+	greet(r, GREETING_OK, &wake, 1);
+	close(wake);
+	return true;
+}
+
+/* ---- what the peer does -------------------------------------------------------------- */
+
+static void input(struct run *r, void *to, size_t n)
+{
+	size_t have = (size_t)(r->end - r->at), k = n < have ? n : have;
+
+	memset(to, 0, n);
+	if (k)
+		memcpy(to, r->at, k);
+	r->at += k;
+}
+
+static uint8_t u8(struct run *r)
+{
+	uint8_t v;
+
+	input(r, &v, sizeof(v));
+	return v;
+}
+
+static uint32_t u32(struct run *r)
+{
+	uint32_t v;
+
+	input(r, &v, sizeof(v));
+	return v;
+}
+
+static void wake(struct run *r)
+{
+	uint64_t one = 1;
+
+	atomic_store(&r->tx.sh->doze, 0);
+	if (r->wake >= 0)
+		MUST(write(r->wake, &one, sizeof(one)) == sizeof(one));
+}
+
+/* Small numbers stand for themselves, from 0x40 on for the slot that is right, from
+ * 0xc0 on for nonsense. */
+static uint32_t slot_of(const struct run *r, uint8_t v)
+{
+	return v < 0x40 ? v : v < 0xc0 ? r->slot : v * 0x01010101u;
+}
+
+static void put_record(struct run *r, const void *rec, uint32_t bytes, uint8_t kind)
+{
+	uint8_t *at = ring_reserve(&r->tx, bytes);
+
+	if (!at)
+		return;
+	memcpy(at + 4, (const uint8_t *)rec + 4, bytes - 4);
+	ring_publish(&r->tx, bytes, kind);
+}
+
+static void act_link(struct run *r)
+{
+	struct rec_link m = { .type = u8(r), .unreliable = !!(r->how & F_UC),
+			      .slot = slot_of(r, u8(r)), .from = u8(r), .err = -(int)u8(r),
+			      .src_qpn = r->qpn, .dst_qpn = r->qp->qp_num,
+			      .src_gid = dev.gid, .dst_gid = dev.gid };
+
+	if (m.type == LINK_OPENED)
+		m.slot = m.slot == r->slot ? r->from : m.slot;
+	put_record(r, &m, sizeof(m), REC_LINK);
+	wake(r);
+}
+
+static void act_stream(struct run *r)
+{
+	static uint8_t rec[RING_RECORD_MAX];
+	struct rec_stream *h = (void *)rec;
+	struct said s;
+	uint32_t n;
+
+	input(r, &s, sizeof(s));
+	*h = (struct rec_stream){ .slot = slot_of(r, s.slot), .op = s.op, .flags = s.flags,
+				  .body = s.body, .ack = s.msn, .stag = s.stag, .msn = s.msn,
+				  .to = s.to };
+	input(r, h + 1, s.body);
+	n = (uint32_t)sizeof(*h) + s.body;
+	memset(rec + n, s.op, sizeof(rec) - n);
+	n += s.payload % (RING_RECORD_MAX - n);
+	put_record(r, rec, n, REC_STREAM);
+	wake(r);
+}
+
+static void act_record(struct run *r)
+{
+	static uint8_t rec[RING_RECORD_MAX];
+	uint8_t kind = u8(r);
+	uint32_t n = u8(r);
+
+	n |= (uint32_t)u8(r) << 8;
+	n = n % (RING_RECORD_MAX - 4) + 4;
+	input(r, rec + 4, n - 4 < 64 ? n - 4 : 64);
+	put_record(r, rec, n, kind ? kind : 1);
+	wake(r);
+}
+
+static void act_scribble(struct run *r)
+{
+	uint32_t at = u32(r) % (sizeof(*r->seg) - 256);
+	uint8_t n = u8(r);
+
+	input(r, (uint8_t *)r->seg + at, n);
+}
+
+static void act_index(struct run *r)
+{
+	uint8_t which = u8(r);
+	struct ring_shared *sh = &r->seg->ring[which & 1];
+	_Atomic uint32_t *p = which & 4 ? &sh->head : which & 2 ? &sh->doze : &sh->full;
+
+	atomic_store(p, u32(r));
+}
+
+/* What a peer would do: learns slots, makes room. */
+static void take(struct run *r)
+{
+	uint32_t bytes;
+	uint8_t kind;
+	const void *rec;
+
+	while ((rec = ring_peek(&r->rx, &bytes, &kind))) {
+		struct rec_link m;
+
+		if (kind == REC_LINK && bytes == sizeof(m)) {
+			memcpy(&m, rec, sizeof(m));
+			if (m.type == LINK_OPENED)
+				r->slot = m.from;
+			if (m.type == LINK_OPEN)
+				r->from = r->slot = m.from;
+		}
+		ring_consume(&r->rx, bytes);
+	}
+}
+
+static void step(struct run *r)
+{
+	for (int i = 0; i < 50; i++) {
+		if (!(r->how & F_DEAF))
+			take(r);
+		if (!(r->how & F_PASSIVE))
+			reap(r);
+		sched_yield();
+	}
+}
+
+static void *storm(void *arg)
+{
+	struct run *r = arg;
+	uint8_t *p = (uint8_t *)r->seg;
+	uint32_t x = r->qpn + r->how;
+
+	while (!atomic_load_explicit(&r->calm_down, memory_order_relaxed)) {
+		uint32_t at;
+
+		x = x * 1664525u + 1013904223u;
+		/* Mostly where something is: indices, and the lines in use. */
+		at = x >> 8;
+		at %= x & 0x40000000 ? sizeof(*r->seg) : 64 * 64;
+		if (x & 0x20000000)
+			at += offsetof(struct link_segment, ring[1]);
+		__atomic_store_n(p + at % sizeof(*r->seg), (uint8_t)(x >> 16),
+				 __ATOMIC_RELAXED);
+	}
+	return NULL;
+}
+
+static void act(struct run *r)
+{
+	uint8_t junk[256], n;
+
+	switch ((enum act)(u8(r) % ACTS)) {
+	case ACT_LINK:
+		act_link(r);
+		break;
+	case ACT_STREAM:
+		act_stream(r);
+		break;
+	case ACT_RECORD:
+		act_record(r);
+		break;
+	case ACT_SCRIBBLE:
+		act_scribble(r);
+		break;
+	case ACT_INDEX:
+		act_index(r);
+		break;
+	case ACT_WAKE:
+		wake(r);
+		break;
+	case ACT_POST:
+		post_one(r);
+		break;
+	case ACT_TAKE:
+		take(r);
+		break;
+	case ACT_SAY:
+		n = u8(r);
+		input(r, junk, n);
+		if (send(r->sock, junk, n, MSG_NOSIGNAL | MSG_DONTWAIT) < 0)
+			MUST(errno == EPIPE || errno == ECONNRESET || errno == EAGAIN);
+		break;
+	case ACT_FAIL:
+		to_err(r);
+		break;
+	case ACT_BYE:
+		r->at = r->end;
+		break;
+	default:
+		step(r);
+	}
+}
+
+/* ---- a run --------------------------------------------------------------------------- */
+
+static void put_keys(uint8_t *p, size_t n)
+{
+	for (size_t i = 0; i + 4 <= n; i++) {
+		uint32_t v;
+
+		memcpy(&v, p + i, 4);
+		v -= 0x5a5a5a51;
+		if (v > 2)
+			continue;
+		memcpy(p + i, &dev.mr[v]->rkey, 4);
+		i += 3;
+	}
+}
+
+/* The library has closed its end. */
+static void wait_for_end(struct run *r)
+{
+	double end = now() + PATIENCE_S;
+	char junk[256];
+	ssize_t n;
+
+	shutdown(r->sock, SHUT_WR);
+	do {
+		n = recv(r->sock, junk, sizeof(junk), MSG_DONTWAIT);
+		MUST(now() < end);
+		reap(r);
+		sched_yield();
+	} while (n > 0 || (n < 0 && errno == EAGAIN));
+}
+
+static void talk(struct run *r)
+{
+	pthread_t t;
+
+	if (r->how & F_STORM)
+		MUST(!pthread_create(&t, NULL, storm, r));
+	step(r);
+	while (r->at != r->end)
+		act(r);
+	step(r);
+	atomic_store(&r->calm_down, true);
+	if (r->how & F_STORM)
+		pthread_join(t, NULL);
+}
+
+static int listen_high(const struct run *r)
+{
+	struct sockaddr_un un;
+	socklen_t len = name_of(HIGH_PORT, &un);
+	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+	if (!(r->how & F_HOST)) {
+		close(fd);
+		return -1;
+	}
+	MUST(fd >= 0 && !bind(fd, (struct sockaddr *)&un, len) && !listen(fd, 8));
+	return fd;
+}
+
+static void run(struct run *r)
+{
+	int listener = listen_high(r);
+
+	r->qpn = (r->how & F_HOST ? HIGH_PORT : LOW_PORT) << 8 | 1;
+	r->qp = new_qp(r->how & F_UC ? IBV_QPT_UC : IBV_QPT_RC, dev.cq);
+	post_recvs(r);
+	connect_qp(r->qp, r->qpn, SQ_PSN, RQ_PSN);
+	for (int i = 0; i < 6 && r->how & F_REQUESTS; i++)
+		post_one(r);
+	if (r->how & F_HOST ? host(r, listener) : visit(r))
+		talk(r);
+	if (listener >= 0)
+		close(listener);
+	check_others();
+	wait_for_end(r);
+	to_err(r);
+	reap(r);
+	MUST(r->sends_done == r->sends);
+	MUST(r->recvs_done == r->recvs);
+	MUST(!ibv_destroy_qp(r->qp));
+	close(r->sock);
+	if (r->wake >= 0)
+		close(r->wake);
+	munmap(r->seg, sizeof(*r->seg));
+	check_others();
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+	struct run r = { .wake = -1 };
+	uint8_t *bytes;
+
+	if (size < 1 || size > MAX_INPUT)
+		return 0;
+	if (!dev.ctx)
+		open_device();
+	bytes = malloc(size);
+	MUST(bytes);
+	memcpy(bytes, data, size);
+	put_keys(bytes + 1, size - 1);
+	r.how = bytes[0];
+	r.at = bytes + 1;
+	r.end = bytes + size;
+	run(&r);
+	free(bytes);
+	return 0;
+}
