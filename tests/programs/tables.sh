@@ -205,7 +205,7 @@ perftest_table() {
 	full	send			bw	RC	-n %n %s -X 0 -e
 	full	send			bw	RC	-D 2 %s --cpu_util
 	host	send			bw	RC	-n %n %s --odp
-	full	send,write,read		bw,lat	RC,UC,XRC	-n %n %s --odp
+	full	send,write,read		bw,lat	RC,XRC	-n %n %s --odp
 	full	send,write		bw	RC	-n 20 %s --rate_limit=1 --rate_limit_type=SW
 	full	send			bw	RC	-n %n %s --pkey_index=0 --wait_destroy=1
 	END
@@ -263,6 +263,7 @@ perftest_refusals() {
 	host	write,read,atomic	bw,lat	--use-srq: Using SRQ only
 	host	send,write		bw,lat	-o 1: Setting Outstanding reads only available on READ verb
 	host	send,write,read,atomic	bw,lat	-c XRC -z 127.0.0.1: ibv_post_recv failed for RDMA_CM QP
+	host	send,write		bw,lat	-c UC --odp: ODP does not support UC
 	host	send,write,read,atomic	lat	-l 8: Post list is supported in BW tests only
 	END
 }
