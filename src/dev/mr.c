@@ -79,6 +79,19 @@ static void key_init(void)
 	while ((key_xor * key_inv & KEY_MASK) < SLOTS);
 }
 
+static void keys_init(void)
+{
+	key_init();
+	share_init(key_xor, key_inv);
+}
+
+void mr_keys_init(void)
+{
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+	pthread_once(&once, keys_init);
+}
+
 static uint32_t key_make(uint32_t index, uint8_t tag)
 {
 	return (((index * key_mul & KEY_MASK) ^ key_xor) << 8) | tag;
@@ -108,10 +121,8 @@ static struct mr_slot *slot_fresh_locked(void)
 	lock_assert_held(&table_lock);
 	if (i >= SLOTS)
 		return NULL;
-	if (i == 0) {
-		key_init();
-		share_init(key_xor, key_inv);
-	}
+	if (i == 0)
+		mr_keys_init();
 	if (i % CHUNK == 0) {
 		chunk = calloc(CHUNK, sizeof(*chunk));
 		if (!chunk)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* The key table, as regions (mr.c, which owns it) and windows (mw.c) see it;
- * private to those two. The design notes of mr.c say who may touch what when. */
+ * private to those two and share.c. The design notes of mr.c say who may touch what when. */
 #ifndef ANYRDMA_DEV_MR_SLOT_H
 #define ANYRDMA_DEV_MR_SLOT_H
 
@@ -32,6 +32,9 @@ struct mr_slot {
 	struct mr_slot *next_free; /* the table's lock */
 };
 
+/* How keys are made is decided, and whom they are shared with (dev/share.h). Before
+ * the first key, or when a peer may want to know. */
+void mr_keys_init(void);
 /* The key that the slot has, or will have when it is published. */
 uint32_t slot_key(const struct mr_slot *s);
 /* NULL: no key ever looked like this. What is found may be withdrawn, or have

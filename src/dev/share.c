@@ -8,6 +8,7 @@
 #include "base/conf.h"
 #include "base/fdset.h"
 #include "base/log.h"
+#include "dev/mr_slot.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -95,11 +96,13 @@ void share_init(uint32_t key_xor, uint32_t key_inv)
 
 int share_fd(void)
 {
+	mr_keys_init();
 	return share.fd;
 }
 
 const struct share_table *share_table(void)
 {
+	mr_keys_init();
 	return share.t;
 }
 
@@ -197,7 +200,7 @@ uint64_t share_door_new(void)
 	uint64_t gen;
 	int32_t i;
 
-	if (!share.t)
+	if (!share_table())
 		return 0;
 	lock_get(&share.lock);
 	i = door_take_locked();

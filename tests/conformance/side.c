@@ -102,7 +102,8 @@ struct side side_with(uint32_t psn, struct side_opt o)
 		MUST(s.srq = ibv_create_srq(pd, &srq));
 	make_cq(&s, &o);
 	make_qp(&s, &o, pd);
-	s.b = conf_buf(pd, 1 << 20, CONF_RW);
+	if (!o.bare)
+		s.b = conf_buf(pd, 1 << 20, CONF_RW);
 	return s;
 }
 
@@ -119,7 +120,8 @@ void side_free(struct side *s)
 		OK(ibv_destroy_srq(s->srq));
 	if (s->ch)
 		OK(ibv_destroy_comp_channel(s->ch));
-	conf_buf_free(&s->b);
+	if (s->b.mr)
+		conf_buf_free(&s->b);
 }
 
 int to_state(struct side *s, enum ibv_qp_state state)

@@ -39,6 +39,7 @@ struct side_opt {
 	bool sig_all;
 	bool srq;
 	bool channel;
+	bool bare;		 /* no memory: b is empty */
 	uint64_t send_ops;	 /* IBV_QP_EX_WITH_*: an extended QP */
 	uint64_t wc_flags;	 /* IBV_WC_EX_WITH_*: an extended CQ */
 	struct ibv_pd *pd;	 /* NULL: dev.pd */

@@ -5,7 +5,7 @@
 
 struct far_board *board;
 struct side far_side[FAR_PAIRS];
-bool far_rtr;
+bool far_rtr, far_bare;
 
 struct peer far_start(void (*fn)(struct peer *me, void *arg), void *arg)
 {
@@ -32,9 +32,10 @@ void far_open(int who, unsigned n)
 	for (unsigned i = 0; i < n; i++) {
 		struct side *s = &far_side[i];
 
-		*s = side_with(1000 * (unsigned)who + i, (struct side_opt){ .sge = 4 });
+		*s = side_with(1000 * (unsigned)who + i,
+			       (struct side_opt){ .sge = 4, .bare = who && far_bare });
 		board->qpn[who][i] = s->qp->qp_num;
-		if (who) {
+		if (who && !far_bare) {
 			board->addr[i] = (uintptr_t)s->b.p;
 			board->rkey[i] = s->b.mr->rkey;
 		}
@@ -49,7 +50,7 @@ void far_open(int who, unsigned n)
 	far_meet();
 	/* The target's QP has its stream when it has answered. */
 	for (unsigned i = 0; i < n && !who; i++)
-		far_do(i, IBV_WR_RDMA_WRITE, 0, 8, IBV_WC_SUCCESS);
+		far_do(i, IBV_WR_RDMA_WRITE, 0, far_bare ? 0 : 8, IBV_WC_SUCCESS);
 	far_meet();
 }
 

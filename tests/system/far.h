@@ -19,7 +19,8 @@ struct far_board {
 };
 extern struct far_board *board;
 extern struct side far_side[FAR_PAIRS];
-extern bool far_rtr; /* the target stays in RTR */
+extern bool far_rtr;  /* the target stays in RTR */
+extern bool far_bare; /* the target has no memory yet */
 
 /* Forks the target, which runs fn. Before the library is used. */
 struct peer far_start(void (*fn)(struct peer *me, void *arg), void *arg);
