@@ -126,6 +126,8 @@ cases_pingpong() {
 	use_gids || return
 	each_row pingpong_row <<< "$(pingpong_table)"
 	each_row pingpong_refusal <<< "$(pingpong_refusals)"
+	# The server sends to one client through the QP of another.
+	skip "$where ibv_xsrq_pingpong -c 2" "several clients share one XRC domain, which belongs to a process here"
 }
 
 # ---- perftest: OPERATIONS KINDS TRANSPORTS OPTIONS ----
