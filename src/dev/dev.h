@@ -299,6 +299,12 @@ static inline bool wqe_is_read(const struct wqe *w)
 
 /* Carried out by this side alone; no peer hears of it: sq_run_local_locked(), or the
  * medium. */
+static inline bool wqe_is_send(const struct wqe *w)
+{
+	return w->opcode == IBV_WR_SEND || w->opcode == IBV_WR_SEND_WITH_IMM ||
+	       w->opcode == IBV_WR_SEND_WITH_INV;
+}
+
 static inline bool wqe_is_local(const struct wqe *w)
 {
 	return w->opcode == IBV_WR_BIND_MW || w->opcode == IBV_WR_LOCAL_INV ||

@@ -84,7 +84,8 @@ const struct dev_transport *post_submit_locked(struct dev_qp *qp)
 	lock_assert_held(&qp->lock);
 	if ((qp->qp.state == IBV_QPS_ERR && qp->flushed) || qp->qp.state == IBV_QPS_SQE)
 		sq_flush_locked(qp);
-	else if (qp->qp.state == IBV_QPS_RTS && qp->sq.next != qp->sq.tail)
+	else if (qp->qp.state == IBV_QPS_RTS && qp->sq.next != qp->sq.tail &&
+		 !(qp->tr->post_locked && qp->tr->post_locked(qp)))
 		return qp->tr;
 	return NULL;
 }

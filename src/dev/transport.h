@@ -32,6 +32,11 @@ struct dev_transport {
 	 * be sent without blocking, inline in the caller. */
 	void (*kick)(struct dev_qp *qp);
 
+	/* Work was posted, and qp->lock is still held: sends at once what needs no
+	 * other lock that is taken, no wait and no system call. True if that was all
+	 * of it; else kick() follows. May be NULL. */
+	bool (*post_locked)(struct dev_qp *qp);
+
 	/* A receive was posted on the QP (or on the SRQ it waits at) after
 	 * recv_take() had answered -ENOENT: tell the peer to go on. */
 	void (*recv_posted)(struct dev_qp *qp);

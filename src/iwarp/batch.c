@@ -353,6 +353,7 @@ static int read_header(const struct stream *s, struct rdmap_hdr *h, const struct
 {
 	if (w->opcode == IBV_WR_RDMA_READ) {
 		h->op = RDMAP_READ_REQ;
+		memset(&h->read, 0, sizeof(h->read));
 		h->read.sink_stag = idx;
 		h->read.size = w->length;
 		h->read.src_stag = w->rkey;
@@ -360,6 +361,7 @@ static int read_header(const struct stream *s, struct rdmap_hdr *h, const struct
 		return 0;
 	}
 	h->op = RDMAP_ATOMIC_REQ;
+	memset(&h->atomic, 0, sizeof(h->atomic));
 	h->atomic.id = idx;
 	h->atomic.stag = w->rkey;
 	h->atomic.to = w->raddr;
@@ -499,9 +501,9 @@ static int add_probe(struct batch *b, struct stream *s, struct cursor *c,
 static int add_request(struct batch *b, struct stream *s, struct cursor *c,
 		       struct wqe *w)
 {
-	struct frame *f;
-	struct rdmap_hdr h = { .last = true };
 	struct cursor old = *c;
+	struct rdmap_hdr h;
+	struct frame *f;
 	uint32_t n;
 	int ret;
 
@@ -517,6 +519,8 @@ static int add_request(struct batch *b, struct stream *s, struct cursor *c,
 	if (needs_probe(s, w) && !c->probe_sent)
 		return add_probe(b, s, c, w);
 	f = batch_next(b);
+	rdmap_hdr_clear(&h);
+	h.last = true;
 	if (wqe_is_read(w)) {
 		ret = read_header(s, &h, w, c->idx);
 		if (ret)

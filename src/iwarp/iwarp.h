@@ -219,6 +219,9 @@ struct medium {
 	/* Sends what it can; counts it in tx.moved; sets tx.blocked when there is no
 	 * room. */
 	void (*send)(struct stream *s);
+	/* dev_transport.post_locked(): with the QP's lock, without the stream's. May be
+	 * NULL. */
+	bool (*post)(struct stream *s);
 	/* Receives what is there, at most a turn; true if anything came. Nothing is
 	 * taken while rx.wait is set and its receive is not there. */
 	bool (*receive)(struct stream *s);

@@ -19,6 +19,13 @@ static struct stream *stream_of(struct dev_qp *qp)
 	return s;
 }
 
+static bool post_locked(struct dev_qp *qp)
+{
+	struct stream *s = qp->tr_conn;
+
+	return s && s->m->post && s->m->post(s);
+}
+
 static void kick(struct dev_qp *qp)
 {
 	struct stream *s = stream_of(qp);
@@ -89,6 +96,7 @@ const struct dev_transport iw_transport = {
 	.listen = listen_for,
 	.attach = park_attach,
 	.kick = kick,
+	.post_locked = post_locked,
 	.recv_posted = recv_posted,
 	.recv_lost = recv_lost,
 	.stop = stop,

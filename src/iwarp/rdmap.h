@@ -14,6 +14,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 enum rdmap_op { /* RFC 5040 figure 3, RFC 7306 section 4 */
 	RDMAP_WRITE = 0,
@@ -130,6 +131,12 @@ struct rdmap_hdr {
 		} term;
 	};
 };
+
+/* For a header without a part of the union: that is most of its size. */
+static inline void rdmap_hdr_clear(struct rdmap_hdr *h)
+{
+	memset(h, 0, offsetof(struct rdmap_hdr, read));
+}
 
 /* Writes the header (body of fixed-size messages included) to buf, of at least
  * RDMAP_HDR_MAX bytes; returns its length. h->payload <= FPDU_PAYLOAD_MAX. */

@@ -96,6 +96,28 @@ NO_TSA static bool more_to_build(struct dev_qp *qp, const struct batch *b)
 	       (b->nframes && sq->next != sq->tail && wqe_is_local(sq_at(sq, sq->next)));
 }
 
+static void batch_begin(struct batch *b)
+{
+	b->bytes = 0;
+	b->niov = b->nrefs = b->nframes = b->used = 0;
+	b->fail = 0;
+	b->ack = false;
+	b->emit = emit;
+	b->no_room = no_room;
+	b->after.ctl = UINT32_MAX; /* nothing was built */
+}
+
+/* Fills the ring. With the locks of the stream, its QP and the link. */
+static void build_locked(struct stream *s, struct batch *b)
+{
+	batch_begin(b);
+	batch_build(s, b);
+	if (b->ack)
+		ack_alone(s, b);
+	if (b->after.ctl != UINT32_MAX)
+		cursor_store(s, &b->after);
+}
+
 /* Builds into the ring. True if there may be more to do. */
 NO_TSA static bool send_once(struct stream *s, size_t *moved, uint32_t *left)
 {
@@ -104,12 +126,6 @@ NO_TSA static bool send_once(struct stream *s, size_t *moved, uint32_t *left)
 	bool failed, more;
 	struct batch b;
 
-	b.bytes = 0;
-	b.niov = b.nrefs = b.nframes = b.used = 0;
-	b.fail = 0;
-	b.ack = false;
-	b.emit = emit;
-	b.no_room = no_room;
 	if (qp)
 		lock_get(&qp->lock);
 	do
@@ -117,12 +133,7 @@ NO_TSA static bool send_once(struct stream *s, size_t *moved, uint32_t *left)
 	while (!failed && req_direct_locked(s, left));
 	s->shm.starved = false;
 	lock_get(&l->tx_lock);
-	b.after.ctl = UINT32_MAX; /* nothing was built */
-	batch_build(s, &b);
-	if (b.ack)
-		ack_alone(s, &b);
-	if (b.after.ctl != UINT32_MAX)
-		cursor_store(s, &b.after);
+	build_locked(s, &b);
 	if (qp && stream_unacked(s))
 		req_taken_locked(s);
 	s->tx.blocked = no_room(s);
@@ -181,6 +192,45 @@ static void shm_send(struct stream *s)
 	if (s->tx.more && !s->kicked)
 		stream_timer(s, loop_now());
 	stream_want_output(s);
+}
+
+/* The requests posted are sends, and there is nothing to look after but the ring. The
+ * rest is shm_send()'s. */
+static bool plain_sends(struct stream *s)
+{
+	struct dev_sq *sq = &s->qp->sq;
+
+	if (s->state != STREAM_OPEN || !s->shm.opened || s->shm.closed_out || s->shut ||
+	    s->tx.blocked || s->tx.drain || s->tx.more || s->p.unreliable || s->ending ||
+	    s->rx.resp_head != s->rx.resp_tail || conf_get()->strict_timeout ||
+	    atomic_load_explicit(&s->shm.l->tx.sh->doze, memory_order_relaxed))
+		return false;
+	for (uint32_t i = sq->next; i != sq->tail; i++)
+		if (!wqe_is_send(sq_at(sq, i)))
+			return false;
+	return true;
+}
+
+/* Tries locks against their order, which cannot lock up. */
+NO_TSA static bool shm_post(struct stream *s)
+{
+	struct dev_qp *qp = s->qp;
+	struct link *l = s->shm.l;
+	struct batch b;
+	bool all = false;
+
+	if (!lock_try(&s->lock))
+		return false;
+	if (qp && plain_sends(s) && lock_try(&l->tx_lock)) {
+		build_locked(s, &b);
+		lock_put(&l->tx_lock);
+		s->tx.moved += b.bytes;
+		s->tx.requests = false;
+		link_wake(l);
+		all = !b.fail && qp->sq.next == qp->sq.tail;
+	}
+	lock_put(&s->lock);
+	return all && !atomic_load(&s->want);
 }
 
 void shm_unblocked(struct stream *s)
@@ -498,6 +548,7 @@ static bool silent(struct stream *s, uint64_t budget)
 const struct medium shm_medium = {
 	.start = start,
 	.send = shm_send,
+	.post = shm_post,
 	.receive = shm_resume,
 	.watch = watch,
 	.join = join,
