@@ -25,6 +25,7 @@ server_pid=
 case_name=
 jobs=1
 queued=()
+declare -A seen=()
 started=0
 ours=("$BUILD/bin/anyrdma" run)
 [ -z "${ORIGINAL:-}" ] || ours=(env)
@@ -59,8 +60,11 @@ together() {
 	jobs=${JOBS:-$1}
 }
 
-# run_case FUNCTION WORD...: now, or in the background when several may run.
+# run_case FUNCTION NAME WORD...: now, or in the background when several may run. A case that two rows
+# of a table ask for is run once.
 run_case() {
+	[ -z "${seen[$2]:-}" ] || return 0
+	seen[$2]=1
 	if [ "$jobs" = 1 ]; then
 		"$@"
 		return

@@ -196,7 +196,7 @@ perftest_table() {
 	full	write,read,atomic	bw	RC,XRC	-n %n %s --reversed
 	host	write			bw	RC	-n %n %s -Q 1
 	full	send,read,atomic	bw	RC,XRC	-n %n %s -Q 1
-	full	send,write		bw	RC	-n %n %s -S 3 -u 18 -L 7 --tclass=8
+	full	send,write		bw	RC	-n %n %s -S 3 -u 18 --tclass=8
 	full	send			bw,lat	RC	-n %n %s -R -T 32 --retry_count=3
 	full	send,write,read		bw	RC	-n %n %s -N --report_gbits
 	full	send,write,read		bw	RC	-n %n %s -b --report-both
@@ -265,6 +265,7 @@ perftest_refusals() {
 	host	write,read,atomic	bw,lat	--use-srq: Using SRQ only
 	host	send,write		bw,lat	-o 1: Setting Outstanding reads only available on READ verb
 	host	send,write,read,atomic	bw,lat	-c XRC -z 127.0.0.1: ibv_post_recv failed for RDMA_CM QP
+	host	send,write,read,atomic	bw,lat	-L 7: Hop limit only valid for RawEth QP
 	host	send,write		bw,lat	-c UC --odp: ODP does not support UC
 	host	send,write,read,atomic	lat	-l 8: Post list is supported in BW tests only
 	END
