@@ -76,6 +76,7 @@ static void wake_ready(struct loop_fd *lf, uint32_t revents);
 static void sock_ready(struct loop_fd *lf, uint32_t revents);
 static void requests_run(struct loop_work *w);
 static bool link_run_thread(struct link *l);
+static void wake_self(struct link *l);
 static bool whole(struct link *l, struct stream *s);
 
 int link_new(struct link_segment *seg, int side, const struct link_id *peer, int wake,
@@ -300,26 +301,41 @@ static bool link_put_record(struct link *l, const void *rec, uint32_t bytes,
 	return true;
 }
 
-int link_send_record(struct link *l, const void *rec, uint32_t bytes, enum rec_kind kind)
+/* A peer that takes nothing and has us answer more and more is none. */
+static int put_later(struct link *l, const void *rec, uint32_t bytes, enum rec_kind kind)
 {
 	struct link_later *later;
+
+	lock_assert_held(&l->tx_lock);
+	if (l->later_bytes + bytes > LINK_LATER_BYTES)
+		return -ENOBUFS;
+	later = malloc(sizeof(*later) + bytes);
+	if (!later)
+		return -ENOMEM;
+	later->kind = kind;
+	later->bytes = bytes;
+	memcpy(later->rec, rec, bytes);
+	list_add_tail(&l->later, &later->node);
+	l->later_bytes += bytes;
+	atomic_store(&l->waits, true);
+	atomic_store(&l->tx.sh->full, 1);
+	return 0;
+}
+
+int link_send_record(struct link *l, const void *rec, uint32_t bytes, enum rec_kind kind)
+{
+	bool flooded = false;
 	int ret = 0;
 
 	lock_get(&l->tx_lock);
 	if (!list_empty(&l->later) || !link_put_record(l, rec, bytes, kind)) {
-		later = malloc(sizeof(*later) + bytes);
-		if (later) {
-			later->kind = kind;
-			later->bytes = bytes;
-			memcpy(later->rec, rec, bytes);
-			list_add_tail(&l->later, &later->node);
-			atomic_store(&l->waits, true);
-			atomic_store(&l->tx.sh->full, 1);
-		} else {
-			ret = -ENOMEM;
-		}
+		ret = put_later(l, rec, bytes, kind);
+		flooded = ret == -ENOBUFS && !l->flooded;
+		l->flooded |= flooded;
 	}
 	lock_put(&l->tx_lock);
+	if (flooded)
+		wake_self(l); /* the thread ends it: see wake_ready() */
 	link_wake(l);
 	return ret;
 }
@@ -338,6 +354,7 @@ static void send_later(struct link *l)
 		if (!link_put_record(l, later->rec, later->bytes, later->kind))
 			return;
 		list_del(&later->node);
+		l->later_bytes -= later->bytes;
 		free(later);
 	}
 }
@@ -676,7 +693,7 @@ static void wake_ready(struct loop_fd *lf, uint32_t revents)
 	lock_get(&l->rx_lock);
 	reconsider(l);
 	lock_get(&l->tx_lock);
-	bad = l->bad || !ring_sane(&l->tx);
+	bad = l->bad || l->flooded || !ring_sane(&l->tx);
 	lock_put(&l->tx_lock);
 	lock_put(&l->rx_lock);
 	if (bad)

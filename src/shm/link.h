@@ -37,6 +37,7 @@ enum {
 	LINK_REQUESTS_MAX = 256,  /* OPENs that wait for the loop thread */
 	LINK_CALLS_MAX = 1024,	  /* calls that do */
 	LINK_HALF_MAX = 4096,	  /* streams that the peer has not begun */
+	LINK_LATER_BYTES = 8 * 1024 * 1024, /* messages that wait for room */
 	LINK_MEMBERS_SEEN = 16,	  /* with more CQs the thread stays in charge */
 };
 
@@ -92,6 +93,8 @@ struct link {
 	struct ring_tx tx;
 	struct list blocked; /* streams that wait for room: shm_part.blocked */
 	struct list later;   /* struct link_later: messages of the link that wait too */
+	size_t later_bytes;
+	bool flooded;	     /* too many of them: the thread ends the link */
 	_Atomic bool waits;  /* blocked or later is not empty */
 
 	struct loop_work work; /* requests to handle */
