@@ -142,7 +142,9 @@ static int out_open(struct shm_out *o, struct link *l)
 
 	if (!s)
 		return -ENOMEM;
+	stream_lock(s); /* a peer may answer what it was not asked */
 	s->shm.out = o;
+	stream_unlock(s);
 	o->refs++;
 	m.from = s->shm.slot;
 	m.door = s->shm.door;
