@@ -195,6 +195,7 @@ static void make_qp(struct ep *e)
 	e->rq.open = e->rq.live = true;
 	pthread_mutex_unlock(&e->rq.lock);
 	atomic_store(&e->qpn, e->qp->qp_num);
+	atomic_store(&e->rqpn, e->qp->qp_num);
 	rq_run(e, &e->r);
 }
 

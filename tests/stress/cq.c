@@ -86,7 +86,7 @@ static void dispatch(struct cq *q, const struct ibv_wc *wc, uint64_t began)
 		break;
 	case WR_SRQ:
 		srq = (unsigned)(wc->wr_id >> 24) & 0xff;
-		if (srq >= sh->o.srqs)
+		if (srq >= srq_count(&sh->o))
 			fail(NULL, "completion with wr_id %llx", (unsigned long long)wc->wr_id);
 		srq_completed(&s->srq[srq], wc, began);
 		break;

@@ -245,11 +245,16 @@ static void qp_close(struct ep *e)
 	} else if (e->qp) {
 		OK(ibv_destroy_qp(e->qp));
 		e->qp = NULL;
+		if (e->rqp)
+			OK(ibv_destroy_qp(e->rqp));
+		e->rqp = NULL;
 		trace(&e->trace, "destroyed");
 	}
 	models_end(e);
-	if (!keep)
+	if (!keep) {
 		atomic_store(&e->qpn, 0);
+		atomic_store(&e->rqpn, 0);
+	}
 	if (e->dirty)
 		e->win_hash = pattern_hash(e->tx.p, 3 * (size_t)sh->o.arena);
 	phase_set(e, PH_QUIET);
@@ -275,6 +280,10 @@ static void enter_drain(struct ep *e)
 	}
 	if (attr.qp_state != IBV_QPS_ERR)
 		fail(e, "an error was seen, but the QP is in state %d", (int)attr.qp_state);
+	if (e->rqp) { /* which hears nothing of that, and takes nothing any more then */
+		OK(qp_set_state(e->rqp, IBV_QPS_ERR));
+		atomic_store(&e->last_wqe, atomic_fetch_add(&e->side->clock, 1) + 1);
+	}
 	state_set(e, EP_DRAIN);
 }
 
@@ -391,9 +400,11 @@ static bool step_connect(struct ep *e)
 		OK(raw_create(e));
 		OK(raw_init(e));
 		atomic_store(&e->qpn, e->qp->qp_num);
+		atomic_store(&e->rqpn, (e->rqp ? e->rqp : e->qp)->qp_num);
 		posting(e, false, true);
 		rq_run(e, &e->r);
 		end_mine(e)->qpn = e->qp->qp_num;
+		end_mine(e)->rqpn = atomic_load(&e->rqpn);
 		end_mine(e)->psn = my_cfg(e)->psn;
 		phase_set(e, PH_READY);
 		return true;

@@ -32,7 +32,7 @@ static const char usage[] =
 	"  --cqs N, --srqs N, --tokens N  of a side (4, 2, 2; tokens: large messages at once)\n"
 	"  --addr A       IPv4 address of the device (127.0.0.1)\n"
 	"  --links cm|raw only links by the CM, or only without\n"
-	"  --types rc|uc  only reliable QPs, or only unreliable ones\n"
+	"  --types rc|uc|xrc  only reliable QPs, unreliable ones, or those of XRC\n"
 	"  --plain        no extended QPs and CQs, no windows, no SQD\n"
 	"  --skip A,B     leave out operations, faults or kills by name\n"
 	"  --clean        no faults and no kills of QPs\n"
@@ -107,7 +107,8 @@ static void option(struct opts *o, int c, char *arg)
 	case 'a': snprintf(o->addr, sizeof(o->addr), "%s", arg); break;
 	case 'l': o->cm = strcmp(arg, "raw"); o->raw = strcmp(arg, "cm"); break;
 	case 'x': skip_list(o, arg); break;
-	case 'y': o->rc = strcmp(arg, "uc"); o->uc = strcmp(arg, "rc"); break;
+	case 'y': o->rc = !strcmp(arg, "rc"); o->uc = !strcmp(arg, "uc");
+		o->xrc = !strcmp(arg, "xrc"); break;
 	case 'P': o->ex = o->pauses = false; o->mw = 0; break;
 	case 'C': o->clean_only = true; break;
 	case 'h': fputs(usage, stdout); exit(0);
@@ -272,7 +273,7 @@ int main(int argc, char **argv)
 	struct opts o = { .seconds = 10, .links = 16, .threads = 3, .procs = 1, .stall = 30,
 			  .cqs = 4, .srqs = 2, .tokens = 2, .max_size = 64u << 20,
 			  .budget = 65536, .kill_ms = 1500, .cm = true, .raw = true,
-			  .rc = true, .uc = true, .ex = true, .pauses = true, .mw = 3,
+			  .rc = true, .uc = true, .xrc = true, .ex = true, .pauses = true, .mw = 3,
 			  .addr = "127.0.0.1" };
 	const char *show = NULL;
 	unsigned link, gen;

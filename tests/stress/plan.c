@@ -156,6 +156,15 @@ static void draw_ending(struct cfg *c, const struct opts *o, struct rng *r)
 	c->ending = tries ? END_KILL : END_CLEAN;
 }
 
+/* Receives come from the one SRQ of the domain, whose CQ is the first. */
+static void draw_xrc(struct side_cfg *s, const struct opts *o)
+{
+	s->srq = (int)o->srqs;
+	s->recv_cq = 0;
+	s->ex = false;
+	s->mw = 0;
+}
+
 static void draw(struct cfg *c, const struct opts *o, unsigned link, uint32_t gen)
 {
 	struct rng r = { key_of(o->seed, link, gen, 100) };
@@ -165,7 +174,8 @@ static void draw(struct cfg *c, const struct opts *o, unsigned link, uint32_t ge
 	c->gen = gen;
 	c->cm = o->cm && (!o->raw || rng_chance(&r, 35));
 	c->uc = o->uc && (!o->rc || rng_chance(&r, 20)) && !c->cm;
-	c->pauses = o->pauses && !c->cm && !c->uc && rng_chance(&r, 15);
+	c->xrc = o->xrc && !c->cm && !c->uc && (!o->rc || rng_chance(&r, 20));
+	c->pauses = o->pauses && !c->cm && !c->uc && !c->xrc && rng_chance(&r, 15);
 	c->active = (int)rng_below(&r, 2);
 	draw_side(&c->s[0], o, &r);
 	draw_side(&c->s[1], o, &r);
@@ -176,13 +186,17 @@ static void draw(struct cfg *c, const struct opts *o, unsigned link, uint32_t ge
 		c->s[i].credit = true;
 		c->s[i].srq = -1;
 	}
+	for (int i = 0; c->xrc && i < 2; i++)
+		draw_xrc(&c->s[i], o);
 	c->rnr_timer = 1 + (unsigned)rng_below(&r, 12);
 	c->rnr_retry = 7;
 	c->timeout = 10 + (unsigned)rng_below(&r, 4);
 	c->retry = (unsigned)rng_below(&r, 8);
 	draw_ending(c, o, &r);
+	if (c->xrc) /* one of the two QPs fails, and the other does not hear of it */
+		c->ending = END_CLEAN;
 	/* At most one generation more, so that who was kept is easily known. */
-	c->keep_qp = !c->cm && gen % 2 == 1 && rng_chance(&r, 50);
+	c->keep_qp = !c->cm && !c->xrc && gen % 2 == 1 && rng_chance(&r, 50);
 	c->quick = rng_chance(&r, 30);
 }
 
@@ -199,6 +213,7 @@ void cfg_draw(struct cfg *c, const struct opts *o, unsigned link, uint32_t gen)
 	/* The same QP, so the same queues. */
 	c->kept = true;
 	c->uc = before.uc;
+	c->xrc = false;
 	c->pauses &= !c->uc;
 	for (int i = 0; i < 2; i++) {
 		struct side_cfg *s = &c->s[i], *b = &before.s[i];
@@ -232,7 +247,7 @@ void cfg_print(char *to, size_t len, const struct cfg *c, int side)
 	snprintf(to, len,
 		 "%s%s %s, cq %u/%u srq %d wr %u/%u sge %u/%u inline %u%s%s mw %u rd %u psn "
 		 "%06x, ops %u, rnr %u/%u timeout %u/%u%s%s%s%s, end: %s",
-		 c->uc ? "UC" : "RC", s->ex ? "ex" : "",
+		 c->uc ? "UC" : c->xrc ? "XRC" : "RC", s->ex ? "ex" : "",
 		 !c->cm ? "raw" : c->active == side ? "cm active" : "cm passive", s->send_cq,
 		 s->recv_cq, s->srq, s->max_send_wr, s->max_recv_wr, s->send_sge, s->recv_sge,
 		 s->max_inline, s->sig_all ? " sig_all" : "", s->credit ? " credit" : "",

@@ -34,7 +34,7 @@ struct opts {
 	uint32_t srq_buf;   /* bytes of a receive of an SRQ */
 	uint32_t budget;    /* bytes a direction may send for each request */
 	uint32_t skip_kinds, skip_faults, skip_kills; /* bits of the enums below */
-	bool cm, raw, rc, uc, clean_only, ex, pauses;
+	bool cm, raw, rc, uc, xrc, clean_only, ex, pauses;
 	unsigned mw;
 	unsigned kill_ms;   /* mean time between kills of a process; 0: none */
 	char addr[64];
@@ -133,6 +133,7 @@ struct cfg {
 	unsigned link;
 	uint32_t gen;
 	bool uc;
+	bool xrc;	   /* two QPs on each side, and the SRQ behind all others */
 	bool cm;
 	bool pauses;	   /* through SQD and back, now and then */
 	int active;	   /* side that connects */
@@ -147,6 +148,12 @@ struct cfg {
 	bool kept;	   /* the generation before did */
 	bool quick;	   /* destroyed without going through ERR */
 };
+
+/* SRQs of a side: those of its PD, and one of its XRC domain. */
+static inline unsigned srq_count(const struct opts *o)
+{
+	return o->srqs + o->xrc;
+}
 
 void cfg_draw(struct cfg *c, const struct opts *o, unsigned link, uint32_t gen);
 void cfg_print(char *to, size_t len, const struct cfg *c, int side);

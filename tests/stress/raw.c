@@ -51,6 +51,35 @@ void qp_attr_ex_fill(struct ep *e, struct ibv_qp_init_attr_ex *x)
 				     IBV_QP_EX_WITH_ATOMIC_WRITE;
 }
 
+/* One to send, one to receive. */
+static int xrc_create(struct ep *e)
+{
+	const struct side_cfg *c = my_cfg(e);
+	struct side *s = e->side;
+	struct ibv_qp_init_attr_ex out = {
+		.qp_context = e,
+		.qp_type = IBV_QPT_XRC_SEND,
+		.send_cq = s->cq[c->send_cq].cq,
+		.cap = { .max_send_wr = c->max_send_wr, .max_send_sge = c->send_sge,
+			 .max_inline_data = c->max_inline },
+		.sq_sig_all = c->sig_all,
+		.comp_mask = IBV_QP_INIT_ATTR_PD,
+		.pd = s->pd,
+	};
+	struct ibv_qp_init_attr_ex in = {
+		.qp_context = e,
+		.qp_type = IBV_QPT_XRC_RECV,
+		.comp_mask = IBV_QP_INIT_ATTR_XRCD,
+		.xrcd = s->xrcd,
+	};
+
+	e->qp = ibv_create_qp_ex(s->ctx, &out);
+	if (!e->qp)
+		return errno;
+	e->rqp = ibv_create_qp_ex(s->ctx, &in);
+	return e->rqp ? 0 : errno;
+}
+
 int raw_create(struct ep *e)
 {
 	struct ibv_qp_init_attr attr;
@@ -58,6 +87,8 @@ int raw_create(struct ep *e)
 
 	if (e->qp)
 		return 0; /* kept */
+	if (e->c.xrc)
+		return xrc_create(e);
 	if (my_cfg(e)->ex) {
 		qp_attr_ex_fill(e, &ex);
 		e->qp = ibv_create_qp_ex(e->side->ctx, &ex);
@@ -75,7 +106,7 @@ int qp_set_state(struct ibv_qp *qp, enum ibv_qp_state st)
 	return ibv_modify_qp(qp, &attr, IBV_QP_STATE);
 }
 
-int raw_init(struct ep *e)
+static int to_init(struct ibv_qp *qp)
 {
 	struct ibv_qp_attr attr = {
 		.qp_state = IBV_QPS_INIT,
@@ -83,19 +114,26 @@ int raw_init(struct ep *e)
 		.qp_access_flags = IBV_ACCESS_REMOTE_WRITE,
 	};
 
-	if (!e->c.uc)
+	if (qp->qp_type != IBV_QPT_UC)
 		attr.qp_access_flags |= IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
-	return ibv_modify_qp(e->qp, &attr,
+	return ibv_modify_qp(qp, &attr,
 			     IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT |
 				     IBV_QP_ACCESS_FLAGS);
 }
 
-static int to_rtr(struct ep *e)
+int raw_init(struct ep *e)
+{
+	int ret = to_init(e->qp);
+
+	return ret || !e->rqp ? ret : to_init(e->rqp);
+}
+
+static int to_rtr(struct ep *e, struct ibv_qp *qp, uint32_t peer)
 {
 	struct ibv_qp_attr attr = {
 		.qp_state = IBV_QPS_RTR,
 		.path_mtu = e->side->port.active_mtu,
-		.dest_qp_num = end_peer(e)->qpn,
+		.dest_qp_num = peer,
 		.rq_psn = end_peer(e)->psn,
 		.max_dest_rd_atomic = (uint8_t)e->c.s[!e->side->id].rd_atomic,
 		.min_rnr_timer = (uint8_t)e->c.rnr_timer,
@@ -104,16 +142,15 @@ static int to_rtr(struct ep *e)
 			     .grh = { .sgid_index = (uint8_t)e->side->gid_index,
 				      .hop_limit = 64 } },
 	};
+	int mask = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN;
 
 	memcpy(&attr.ah_attr.grh.dgid, sh->side[!e->side->id].gid, 16);
-	return ibv_modify_qp(e->qp, &attr,
-			     IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
-				     IBV_QP_RQ_PSN |
-				     (e->c.uc ? 0 :
-						IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER));
+	if (qp->qp_type != IBV_QPT_UC && qp->qp_type != IBV_QPT_XRC_SEND)
+		mask |= IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
+	return ibv_modify_qp(qp, &attr, mask);
 }
 
-static int to_rts(struct ep *e)
+static int to_rts(struct ep *e, struct ibv_qp *qp)
 {
 	struct ibv_qp_attr attr = {
 		.qp_state = IBV_QPS_RTS,
@@ -123,18 +160,22 @@ static int to_rts(struct ep *e)
 		.rnr_retry = (uint8_t)e->c.rnr_retry,
 		.max_rd_atomic = (uint8_t)my_cfg(e)->rd_atomic,
 	};
+	int mask = IBV_QP_STATE | IBV_QP_SQ_PSN;
 
-	return ibv_modify_qp(e->qp, &attr,
-			     IBV_QP_STATE | IBV_QP_SQ_PSN |
-				     (e->c.uc ? 0 :
-						IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
-							IBV_QP_RNR_RETRY |
-							IBV_QP_MAX_QP_RD_ATOMIC));
+	if (qp->qp_type != IBV_QPT_UC)
+		mask |= IBV_QP_TIMEOUT;
+	if (qp->qp_type != IBV_QPT_UC && qp->qp_type != IBV_QPT_XRC_RECV)
+		mask |= IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC;
+	return ibv_modify_qp(qp, &attr, mask);
 }
 
 int raw_connect(struct ep *e)
 {
-	int ret = to_rtr(e);
+	int ret = to_rtr(e, e->qp, end_peer(e)->rqpn);
 
-	return ret ? ret : to_rts(e);
+	if (!ret && e->rqp)
+		ret = to_rtr(e, e->rqp, end_peer(e)->qpn);
+	if (!ret && e->rqp)
+		ret = to_rts(e, e->rqp);
+	return ret ? ret : to_rts(e, e->qp);
 }

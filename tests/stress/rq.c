@@ -270,9 +270,9 @@ static void apply(struct ep *e, const struct ibv_wc *wc)
 	if (n != q->head || q->head == q->tail)
 		fail(e, "completion of receive %u, but %u is the oldest of %u", n, q->head,
 		     q->tail - q->head);
-	if (wc->qp_num != atomic_load(&e->qpn))
+	if (wc->qp_num != atomic_load(&e->rqpn))
 		fail(e, "completion of receive %u: QP number %06x, not %06x", n, wc->qp_num,
-		     atomic_load(&e->qpn));
+		     atomic_load(&e->rqpn));
 	if (wc->status == IBV_WC_SUCCESS)
 		received(e, wc, &rec->b);
 	else

@@ -38,6 +38,7 @@ struct sh_end {
 	uint64_t win;
 	uint32_t win_key, stale_key;
 	uint32_t qpn, psn;
+	uint32_t rqpn; /* the QP that receives: another one with XRC */
 
 	/* as a sender: number of requests */
 	_Atomic uint32_t posted, acked;
@@ -72,6 +73,7 @@ struct sh_side {
 	uint8_t gid[16];
 	uint16_t port;
 	uint64_t fixed, words, slot[MAX_TOKENS], closed, alien;
+	uint32_t xrc_srqn;
 	uint32_t fixed_key, words_key, slot_key, closed_key, alien_key;
 	struct sh_end end[MAX_LINKS];
 	struct sh_word word[WORDS];

@@ -157,8 +157,8 @@ static void *work(void *arg)
 		busy |= rq_run(e, &r);
 		busy |= cq_run(&s->cq[rng_below(&r, sh->o.cqs)], &r);
 		busy |= ep_step(e);
-		if (sh->o.srqs)
-			busy |= srq_run(&s->srq[rng_below(&r, sh->o.srqs)], &r);
+		if (srq_count(&sh->o))
+			busy |= srq_run(&s->srq[rng_below(&r, srq_count(&sh->o))], &r);
 		if (rng_below(&r, 500) == 0)
 			atom_local(s, &r);
 		if (rng_below(&r, 5000) == 0)

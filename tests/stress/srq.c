@@ -1,12 +1,36 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include "stress.h"
 
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 
 static uint32_t slot_len(void)
 {
 	return sh->o.srq_buf + GUARD * (MAX_PIECES + 2);
+}
+
+static void open_xrc(struct side *s, struct srq *q)
+{
+	struct ibv_xrcd_init_attr domain = {
+		.comp_mask = IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS,
+		.fd = -1,
+		.oflags = O_CREAT,
+	};
+	struct ibv_srq_init_attr_ex attr = {
+		.srq_context = q,
+		.attr = { .max_wr = SRQ_SLOTS, .max_sge = MAX_PIECES },
+		.comp_mask = IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD |
+			     IBV_SRQ_INIT_ATTR_XRCD | IBV_SRQ_INIT_ATTR_CQ,
+		.srq_type = IBV_SRQT_XRC,
+		.pd = s->pd,
+		.cq = s->cq[0].cq,
+	};
+
+	MUST(s->xrcd = ibv_open_xrcd(s->ctx, &domain));
+	attr.xrcd = s->xrcd;
+	MUST(q->srq = ibv_create_srq_ex(s->ctx, &attr));
+	OK(ibv_get_srq_num(q->srq, &sh->side[s->id].xrc_srqn));
 }
 
 static void open_one(struct side *s, struct srq *q)
@@ -19,7 +43,10 @@ static void open_one(struct side *s, struct srq *q)
 
 	q->side = s;
 	pthread_mutex_init(&q->lock, NULL);
-	MUST(q->srq = ibv_create_srq(s->pd, &attr));
+	if (q == &s->srq[sh->o.srqs])
+		open_xrc(s, q);
+	else
+		MUST(q->srq = ibv_create_srq(s->pd, &attr));
 	MUST(q->mem = malloc(len));
 	MUST(q->mr = ibv_reg_mr(s->pd, q->mem, len, IBV_ACCESS_LOCAL_WRITE));
 	for (unsigned i = 0; i < SRQ_SLOTS; i++)
@@ -28,17 +55,19 @@ static void open_one(struct side *s, struct srq *q)
 
 void srq_open(struct side *s)
 {
-	for (unsigned i = 0; i < sh->o.srqs; i++)
+	for (unsigned i = 0; i < srq_count(&sh->o); i++)
 		open_one(s, &s->srq[i]);
 }
 
 void srq_close(struct side *s)
 {
-	for (unsigned i = 0; i < sh->o.srqs; i++) {
+	for (unsigned i = 0; i < srq_count(&sh->o); i++) {
 		OK(ibv_destroy_srq(s->srq[i].srq));
 		OK(ibv_dereg_mr(s->srq[i].mr));
 		free(s->srq[i].mem);
 	}
+	if (s->xrcd)
+		OK(ibv_close_xrcd(s->xrcd));
 }
 
 static void arm_limit(struct srq *q, struct rng *r)
@@ -87,7 +116,7 @@ bool srq_run(struct srq *q, struct rng *r)
 static struct ep *ep_of(struct side *s, uint32_t qpn)
 {
 	for (unsigned i = 0; i < sh->o.links; i++)
-		if (atomic_load(&s->ep[i].qpn) == qpn)
+		if (atomic_load(&s->ep[i].rqpn) == qpn)
 			return &s->ep[i];
 	return NULL;
 }

@@ -182,6 +182,7 @@ struct ep {
 	_Atomic uint32_t gen; /* written with both queues' locks and mail_lock, too */
 	struct cfg c;	      /* likewise */
 	struct ibv_qp *qp;    /* likewise (not mail_lock) */
+	struct ibv_qp *rqp;   /* XRC: the one that receives */
 	struct rdma_cm_id *id;
 	enum cm_step cm_step;
 	bool disconnected;    /* we have called rdma_disconnect */
@@ -200,7 +201,7 @@ struct ep {
 	pthread_mutex_t mail_lock;
 	struct mail mail;
 
-	_Atomic uint32_t qpn; /* 0: none */
+	_Atomic uint32_t qpn, rqpn; /* that sends, that receives; 0: none */
 	_Atomic bool closing;  /* our end was moved to ERR by us */
 	_Atomic int mw_state;  /* enum mw_state */
 	_Atomic bool sq_idle;  /* SQ_DRAINED has come */
@@ -347,7 +348,8 @@ struct side {
 	struct rdma_cm_id *listener;
 	struct ibv_comp_channel *comp;
 	struct cq cq[MAX_CQS];
-	struct srq srq[MAX_SRQS];
+	struct srq srq[MAX_SRQS + 1];
+	struct ibv_xrcd *xrcd;
 	struct ep *ep;
 
 	uint8_t *ep_mem, *fixed, *slots, *closed, *alien;

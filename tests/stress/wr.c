@@ -140,6 +140,8 @@ void wr_fill(struct ep *e, struct sq_rec *rec, struct ibv_send_wr *wr, struct ib
 	wr->opcode = k->wr;
 	wr->send_flags = op->flags;
 	wr->imm_data = htonl(op->imm);
+	if (e->c.xrc)
+		wr->qp_type.xrc.remote_srqn = sh->side[!e->side->id].xrc_srqn;
 	if (my_cfg(e)->sig_all && op->seq % 2)
 		wr->send_flags &= ~(unsigned)IBV_SEND_SIGNALED;
 	if (k->local) {
