@@ -167,7 +167,8 @@ struct iw_rx {
 	unsigned term;		/* plain: enum term_code that says more than the NAK's */
 
 	/* requests of the peer */
-	unsigned rights;	/* qp_access_flags when the request came */
+	unsigned rights;	/* qp_access_flags when the request came, */
+	uint8_t rnr_timer;	/* and min_rnr_timer */
 	uint32_t srqn;		/* XRC: the SRQ they are for, or NO_SRQ */
 	struct dev_pd *pd;	/* the one that this frame is checked against */
 	bool drop;		/* NAK sent: discard requests until RESYNC */

@@ -53,7 +53,7 @@ void resp_nak(struct stream *s, enum nak_code code)
 	}
 	rx->nak = true;
 	rx->nak_code = (uint8_t)code;
-	rx->nak_timer = s->qp ? s->qp->attr.min_rnr_timer : 0;
+	rx->nak_timer = s->qp ? rx->rnr_timer : 0;
 	rx->nak_number = rx->expected;
 	rx->imm_have = false;
 	rx->write_len = rx->msg_off = 0;
@@ -228,6 +228,7 @@ static bool accepting(struct stream *s)
 	may = same_service(s) && qp_heard_locked(qp);
 	state = qp->qp.state;
 	s->rx.rights = qp->attr.qp_access_flags;
+	s->rx.rnr_timer = qp->attr.min_rnr_timer;
 	lock_put(&qp->lock);
 	if (may)
 		return numbered(s);
