@@ -517,6 +517,8 @@ static void another_user(struct peer *me, void *arg)
 	EQ(links(), 0);
 	peer_say(me, 'w');
 	peer_hear(me, 'e');
+	side_free(&s);
+	close_device();
 }
 
 static void another_uid_falls_back_to_tcp(void)
