@@ -8,7 +8,7 @@ DESTDIR ?=
 SUITES ?= unit abi fuzz conformance strict stress system wire programs
 SAN_SUITES ?=
 ASAN_SUITES ?= unit fuzz conformance strict stress
-TSAN_SUITES ?= unit conformance system
+TSAN_SUITES ?= unit conformance stress system
 FUZZ_SECONDS ?= 60
 # A long run: seconds, and what else tests/stress takes (--help).
 STRESS_SECONDS ?= 60

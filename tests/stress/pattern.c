@@ -65,6 +65,39 @@ int64_t pattern_check(uint64_t key, uint64_t off, const uint8_t *p, size_t len)
 	return bad < 0 ? bad : (int64_t)at + bad;
 }
 
+#ifdef __SANITIZE_THREAD__
+__attribute__((no_sanitize("thread"))) static void copy_unseen(uint8_t *to, const uint8_t *from,
+							       size_t n)
+{
+	const volatile uint8_t *v = from;
+
+	for (size_t i = 0; i < n; i++)
+		to[i] = v[i];
+}
+
+int64_t pattern_check_remote(uint64_t key, const uint8_t *p, size_t len)
+{
+	uint8_t part[4096];
+	size_t n;
+
+	for (size_t at = 0; at < len; at += n) {
+		int64_t bad;
+
+		n = len - at < sizeof(part) ? len - at : sizeof(part);
+		copy_unseen(part, p + at, n);
+		bad = pattern_check(key, at, part, n);
+		if (bad >= 0)
+			return (int64_t)at + bad;
+	}
+	return -1;
+}
+#else
+int64_t pattern_check_remote(uint64_t key, const uint8_t *p, size_t len)
+{
+	return pattern_check(key, 0, p, len);
+}
+#endif
+
 int64_t pattern_is(const uint8_t *p, uint8_t byte, size_t len)
 {
 	for (size_t i = 0; i < len; i++)
