@@ -596,9 +596,8 @@ static void reconsider(struct link *l)
 		wake_self(l);
 }
 
-/* A producer that waits has left nearly three quarters of the ring to be consumed, so one
- * of the looks that come with every quarter is surely after its mark; the fence has it
- * see the head, or us the mark. */
+/* A producer that waits has left most of the ring to be consumed: one of the looks that come
+ * with every quarter is after its mark. The fence has it see the head, or us the mark. */
 static void tell_room(struct link *l)
 {
 	lock_assert_held(&l->rx_lock);

@@ -278,8 +278,13 @@ static bool is_eventfd(int fd)
 /* With n descriptors; an offer of direct access is made where any are. */
 static int greeting_send(int fd, enum greeting_status status, const int *give, unsigned n)
 {
-	struct greeting g = { GREETING_MAGIC, GREETING_VERSION, status, sizeof(struct link_segment), meets.id,
-			      { 0 } };
+	struct greeting g = {
+		.magic = GREETING_MAGIC,
+		.version = GREETING_VERSION,
+		.status = status,
+		.size = sizeof(struct link_segment),
+		.id = meets.id,
+	};
 	struct iovec iov = { &g, sizeof(g) };
 	union {
 		struct cmsghdr h;
