@@ -86,9 +86,13 @@ static void serve(struct peer *me, void *arg)
 			serve_one(ch, how->name);
 		} else if (order == 'd') {
 			OK(rdma_destroy_id(listener));
+			listener = NULL;
 			peer_say(me, 'd');
 		}
 	}
+	if (listener)
+		OK(rdma_destroy_id(listener));
+	rdma_destroy_event_channel(ch);
 }
 
 static uint16_t listening(struct peer *p)
@@ -261,15 +265,16 @@ static void nobody_listens(void)
 static void late_server(struct peer *me, void *arg)
 {
 	struct rdma_conn_param param = conf_param();
+	struct rdma_cm_id *id, *listener;
 	struct rdma_event_channel *ch;
 	struct rdma_cm_event *ev;
-	struct rdma_cm_id *id;
 	int gone = 0;
 
 	(void)arg;
 	transport("auto");
 	ch = conf_channel();
-	peer_say_u32(me, ntohs(rdma_get_src_port(listen_on(ch, 0))));
+	listener = listen_on(ch, 0);
+	peer_say_u32(me, ntohs(rdma_get_src_port(listener)));
 	peer_hear(me, 'g');
 	for (;; gone++) {
 		ev = conf_get(ch, NULL, RDMA_CM_EVENT_CONNECT_REQUEST);
@@ -288,6 +293,8 @@ static void late_server(struct peer *me, void *arg)
 	OK(rdma_disconnect(id));
 	rdma_destroy_qp(id);
 	OK(rdma_destroy_id(id));
+	OK(rdma_destroy_id(listener));
+	rdma_destroy_event_channel(ch);
 }
 
 static void callers_that_do_not_wait(void)
