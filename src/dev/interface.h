@@ -36,7 +36,8 @@ struct stream_user {
 			size_t len);
 	/* The peer closed (err 0) or the connection broke (-errno). Once. Before the
 	 * answer to a call: -ENOLINK there is no listener to be reached like this,
-	 * -ESTALE the same, of a process that had one (ask again), -EBUSY ask later. */
+	 * -ESTALE the same, of a process that had one (ask again), -EPIPE that
+	 * process has ended (likewise), -EBUSY ask later. */
 	void (*closed)(void *user, int err);
 	/* Answer to stream_release(): the last upcall. */
 	void (*released)(void *user);

@@ -578,7 +578,7 @@ void call_requests(struct link *l)
 	lock_put(&l->rx_lock);
 }
 
-static void request_queue(struct link *l, const struct rec_call *m, const uint8_t *data)
+static int request_queue(struct link *l, const struct rec_call *m, const uint8_t *data)
 {
 	size_t len = m->name_len + m->len;
 	bool room = l->ncalls < LINK_CALLS_MAX || m->type == CALL_HANGUP;
@@ -588,7 +588,7 @@ static void request_queue(struct link *l, const struct rec_call *m, const uint8_
 	if (!in) {
 		if (m->type == CALL_ASK)
 			say_no(l, m->from, CALL_BUSY, NULL, 0);
-		return;
+		return 0;
 	}
 	in->m = *m;
 	if (len)
@@ -596,6 +596,7 @@ static void request_queue(struct link *l, const struct rec_call *m, const uint8_
 	list_add_tail(&l->calls, &in->node);
 	l->ncalls++;
 	link_post(l);
+	return l->ncalls > LINK_HANGUPS_MAX ? -EPROTO : 0;
 }
 
 int call_receive(struct link *l, const void *rec, uint32_t bytes)
@@ -613,8 +614,7 @@ int call_receive(struct link *l, const void *rec, uint32_t bytes)
 	switch (m.type) {
 	case CALL_ASK:
 	case CALL_HANGUP:
-		request_queue(l, &m, data);
-		return 0;
+		return request_queue(l, &m, data);
 	case CALL_ANSWER:
 		receive_answer(l, &m, data + m.name_len);
 		return 0;

@@ -36,6 +36,7 @@ enum {
 	LINK_BULK = 8 * 1024,	  /* bytes of a record that is part of much data */
 	LINK_REQUESTS_MAX = 256,  /* OPENs that wait for the loop thread */
 	LINK_CALLS_MAX = 1024,	  /* calls that do */
+	LINK_HANGUPS_MAX = 1 << 16, /* calls and their ends: more is an attack */
 	LINK_HALF_MAX = 4096,	  /* streams that the peer has not begun */
 	LINK_LATER_BYTES = 8 * 1024 * 1024, /* messages that wait for room */
 	LINK_MEMBERS_SEEN = 16,	  /* with more CQs the thread stays in charge */

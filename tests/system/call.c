@@ -241,6 +241,29 @@ static void listener_comes_back(void)
 	peer_end(&p);
 }
 
+/* Killed while a request waits there: its successor gets it. */
+static void successor(void)
+{
+	struct server how = { .transport = "auto", .name = 1, .port = conf_port(3) };
+	struct server next = { .transport = "auto", .name = 2, .port = conf_port(3) };
+	struct peer p = peer_start(serve, &how), q = peer_start(serve, &next);
+	struct client c;
+
+	transport("auto");
+	listening(&p);
+	reach(how.port, &p, 1);
+	peer_stop(&p);
+	call(&c, how.port);
+	peer_kill(&p);
+	listening(&q);
+	peer_say(&q, 's');
+	reached(&c);
+	EQ(c.reached, 2);
+	end_call(&c);
+	peer_say(&q, 'q');
+	peer_end(&q);
+}
+
 static void nobody_listens(void)
 {
 	struct server how = { .transport = "auto", .name = 7, .port = conf_port(2) };
@@ -384,6 +407,7 @@ static const struct conf_case cases[] = {
 	CASE(another_user),
 	CASE(next_owner),
 	CASE(listener_comes_back),
+	CASE(successor),
 	CASE(nobody_listens),
 	CASE(callers_that_do_not_wait),
 	LONG_CASE(crowd, 40),

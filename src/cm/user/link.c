@@ -100,7 +100,8 @@ static void call_again(struct user_id *u, int err) REQUIRES(u->lock)
 		user_timer_set(u, BUSY_MS);
 		return;
 	}
-	if (err != -ESTALE)
+	/* Who has died may have a successor. */
+	if (err == -ENOLINK)
 		u->wire = &user_wire_tcp;
 	u->wire->call(u);
 }
@@ -111,7 +112,7 @@ enum user_after user_link_closed(struct user_id *u, int err)
 	case US_CONNECTING:
 	case US_AWAIT_REP:
 		user_stream_release(u);
-		if (err == -ENOLINK || err == -ESTALE || err == -EBUSY)
+		if (err == -ENOLINK || err == -ESTALE || err == -EPIPE || err == -EBUSY)
 			call_again(u, err);
 		else
 			user_failed(u, err ? -err : ENOTCONN);
