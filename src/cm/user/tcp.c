@@ -179,9 +179,10 @@ static int open_stream(struct user_id *u, int fd, const uint8_t *first, size_t l
 
 static int tcp_open(struct user_id *u)
 {
-	int fd = fd_take(u), ret;
+	int fd, ret;
 
 	lock_assert_held(&u->lock);
+	fd = fd_take(u);
 	ret = open_stream(u, fd, NULL, 0);
 	if (ret)
 		cm_dev->fd_close(fd);
@@ -192,9 +193,10 @@ static int tcp_accept(struct user_id *u, const uint8_t *rep, size_t len)
 {
 	size_t skip = u->key_sent ? MPA_KEY_LEN : 0;
 	uint8_t rej[MPA_OURS_MAX];
-	int fd = fd_take(u), ret, n;
+	int fd, ret, n;
 
 	lock_assert_held(&u->lock);
+	fd = fd_take(u);
 	ret = open_stream(u, fd, rep + skip, len - skip);
 	if (!ret)
 		return 0;
@@ -340,9 +342,11 @@ static void tcp_connect(struct user_id *u) REQUIRES(u->lock)
 
 static void tcp_call(struct user_id *u)
 {
-	int ret = u->fd < 0 ? tcp_socket(u) : 0;
+	int ret = 0;
 
 	lock_assert_held(&u->lock);
+	if (u->fd < 0)
+		ret = tcp_socket(u);
 	if (ret)
 		user_failed(u, -ret);
 	else

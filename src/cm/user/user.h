@@ -211,6 +211,28 @@ void user_let_go(struct user_id *u) REQUIRES(u->lock);
 void user_timer_fire(struct loop_timer *t);
 void user_unexpect(struct user_id *u) REQUIRES(u->lock);
 
+/* conn.c: what a wire tells. */
+/* Active: the request has left; an answer may be heard at once. */
+void user_called(struct user_id *u) REQUIRES(u->lock);
+/* Active: one of ours has the request (u->heard is set), its answer may take long. */
+void user_heard(struct user_id *u) REQUIRES(u->lock);
+/* Active: the answer. */
+void user_answered(struct user_id *u, const struct mpa_frame *f) REQUIRES(u->lock);
+/* Active: nobody there (ECONNREFUSED), the end without an answer (ECONNRESET,
+ * ENOTCONN, EPIPE), or no way to the peer (any other). */
+void user_failed(struct user_id *u, int err) REQUIRES(u->lock);
+void user_unreachable(struct user_id *u, int err) REQUIRES(u->lock);
+/* Active: what listens is none of ours. */
+void user_foreign(struct user_id *u, const char *why) REQUIRES(u->lock);
+
+/* Passive: the whole request. AFTER_OFFER: it waits for the application now. */
+enum user_after user_requested(struct user_id *u, const struct mpa_frame *f)
+	REQUIRES(u->lock);
+/* Passive: it will not become a connection. */
+enum user_after user_dropped(struct user_id *u, const char *why) REQUIRES(u->lock);
+/* Passive: the peer ended before it was answered. */
+enum user_after user_hung_up(struct user_id *u, const char *why) REQUIRES(u->lock);
+
 /* tcp.c: a child with an accepted socket. The caller has a reference. No lock held. */
 void user_child_start(struct user_id *child);
 

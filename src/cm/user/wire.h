@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* What carries the messages of a connection until its stream is open, and opens that.
  * conn.c says what a connection does; a wire moves frames (iwarp/mpa.h) and tells what
- * it hears by the functions below.
+ * it hears by the functions of conn.c (user.h).
  *
  * Everything here is called with the id's lock held, in both directions. */
 #ifndef ANYRDMA_CM_USER_WIRE_H
@@ -39,27 +39,5 @@ struct user_wire {
 };
 
 extern const struct user_wire user_wire_tcp, user_wire_link;
-
-/* ---- what a wire tells: conn.c ------------------------------------------------------ */
-
-/* Active: the request has left; an answer may be heard at once. */
-void user_called(struct user_id *u);
-/* Active: one of ours has the request (u->heard is set), its answer may take long. */
-void user_heard(struct user_id *u);
-/* Active: the answer. */
-void user_answered(struct user_id *u, const struct mpa_frame *f);
-/* Active: nobody there (ECONNREFUSED), the end without an answer (ECONNRESET,
- * ENOTCONN, EPIPE), or no way to the peer (any other). */
-void user_failed(struct user_id *u, int err);
-void user_unreachable(struct user_id *u, int err);
-/* Active: what listens is none of ours. */
-void user_foreign(struct user_id *u, const char *why);
-
-/* Passive: the whole request. AFTER_OFFER: it waits for the application now. */
-enum user_after user_requested(struct user_id *u, const struct mpa_frame *f);
-/* Passive: it will not become a connection. */
-enum user_after user_dropped(struct user_id *u, const char *why);
-/* Passive: the peer ended before it was answered. */
-enum user_after user_hung_up(struct user_id *u, const char *why);
 
 #endif
