@@ -335,8 +335,8 @@ static void callers_that_do_not_wait(void)
 	call(&c, port);
 	peer_say(&p, 'g');
 	reached(&c);
-	/* The listener's backlog: what was queued when its caller went is still fetched. */
-	CHECK(peer_hear_u32(&p) <= 4);
+	/* Requests that were queued when their caller went are still fetched. */
+	CHECK(peer_hear_u32(&p) <= 50);
 	end_call(&c);
 	peer_end(&p);
 }
