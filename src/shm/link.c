@@ -91,6 +91,8 @@ int link_new(struct link_segment *seg, int side, const struct link_id *peer, int
 	lock_init(&l->tx_lock);
 	list_init(&l->owing);
 	list_init(&l->members);
+	for (int i = 0; i < LINK_CQ_BUCKETS; i++)
+		list_init(&l->by_cq[i]);
 	list_init(&l->requests);
 	list_init(&l->calls);
 	list_init(&l->blocked);
@@ -730,11 +732,17 @@ static void member_lease(struct poll_source *src, bool leased)
 	lock_put(&m->l->rx_lock);
 }
 
+static struct list *cq_bucket(struct link *l, const struct dev_cq *cq)
+{
+	/* The lowest bits of what malloc gives are always the same. */
+	return &l->by_cq[((uintptr_t)cq >> 4) * 2654435761u >> 8 & (LINK_CQ_BUCKETS - 1)];
+}
+
 static struct link_member *member_find(struct link *l, struct dev_cq *cq)
 {
 	struct link_member *m;
 
-	list_for_each(m, &l->members, node)
+	list_for_each(m, cq_bucket(l, cq), by_cq)
 		if (m->cq == cq)
 			return m;
 	return NULL;
@@ -771,6 +779,7 @@ int link_join(struct link *l, struct dev_cq *cq, struct link_member **out)
 	link_get(l);
 	lock_get(&l->rx_lock);
 	list_add_head(&l->members, &m->node);
+	list_add_head(cq_bucket(l, cq), &m->by_cq);
 	reconsider(l);
 	lock_put(&l->rx_lock);
 	*out = m;
@@ -784,8 +793,10 @@ void link_leave(struct link_member *m)
 
 	lock_get(&l->rx_lock);
 	last = !--m->streams;
-	if (last)
+	if (last) {
 		list_del(&m->node);
+		list_del(&m->by_cq);
+	}
 	lock_put(&l->rx_lock);
 	if (!last)
 		return;

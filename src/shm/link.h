@@ -39,6 +39,7 @@ enum {
 	LINK_HANGUPS_MAX = 1 << 16, /* calls and their ends: more is an attack */
 	LINK_HALF_MAX = 4096,	  /* streams that the peer has not begun */
 	LINK_LATER_BYTES = 8 * 1024 * 1024, /* messages that wait for room */
+	LINK_CQ_BUCKETS = 256,
 	LINK_MEMBERS_SEEN = 16,	  /* with more CQs the thread stays in charge */
 };
 
@@ -61,6 +62,7 @@ struct link_member {
 	unsigned streams;
 	bool leased;
 	struct list node; /* link.members */
+	struct list by_cq; /* link.by_cq[] */
 };
 
 struct link {
@@ -81,6 +83,7 @@ struct link {
 	unsigned nrequests, ncalls;
 	struct list owing;    /* streams to look at again: shm_part.owing */
 	struct list members;
+	struct list by_cq[LINK_CQ_BUCKETS]; /* the same */
 	unsigned leases;      /* members that lease */
 	bool bad;	      /* the peer broke the rules: the thread ends it */
 	bool bulk;	      /* the last pass moved much data */

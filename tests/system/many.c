@@ -19,8 +19,16 @@ enum {
 	UNDER_WAY = 64,
 	WRS = 16,
 	SOME = MANY / 10,
+	SOME_CQS = 20,	/* looking at thousands of CQs takes its time */
 	LEN = 64,
 };
+
+static bool cq_each; /* before the peer starts: QPs do not share a CQ */
+
+static uint32_t some(void)
+{
+	return cq_each ? SOME_CQS : SOME;
+}
 
 struct many {
 	struct rdma_event_channel *ch;
@@ -73,6 +81,8 @@ static void make_qp(struct many *m, struct rdma_cm_id *id, uint32_t nr)
 		MUST(m->mr = ibv_reg_mr(m->pd, m->buf, (MANY + 1) * LEN, IBV_ACCESS_LOCAL_WRITE));
 	}
 	attr.send_cq = attr.recv_cq = m->cq;
+	if (cq_each)
+		MUST(attr.send_cq = attr.recv_cq = ibv_create_cq(id->verbs, 2 * WRS, NULL, NULL, 0));
 	OK(rdma_create_qp(id, m->pd, &attr));
 	sge = (struct ibv_sge){ (uintptr_t)m->buf[nr], LEN, m->mr->lkey };
 	wr.sg_list = &sge;
@@ -98,12 +108,20 @@ static void send_one(struct many *m, uint32_t nr, uint8_t by)
 	EQ(ibv_post_send(m->id[nr]->qp, &wr, &bad), 0);
 }
 
+static int poll_any(struct many *m, struct ibv_wc *wc)
+{
+	for (int i = 0; cq_each && i < MANY; i++)
+		if (ibv_poll_cq(m->id[i]->qp->send_cq, 1, wc))
+			return 1;
+	return cq_each ? 0 : ibv_poll_cq(m->cq, 1, wc);
+}
+
 static struct ibv_wc next_wc(struct many *m)
 {
 	uint64_t end = conf_now() + (uint64_t)conf_ms(CONF_WAIT) * 1000000u;
 	struct ibv_wc wc;
 
-	while (!ibv_poll_cq(m->cq, 1, &wc))
+	while (!poll_any(m, &wc))
 		CHECK(conf_now() < end);
 	EQ(wc.status, IBV_WC_SUCCESS);
 	return wc;
@@ -128,8 +146,12 @@ static void receive(struct many *m, uint32_t *nr, uint8_t by)
 static void close_many(struct many *m)
 {
 	for (uint32_t i = 0; i < MANY; i++) {
+		struct ibv_cq *cq = m->id[i]->qp->send_cq;
+
 		rdma_destroy_qp(m->id[i]);
 		OK(rdma_destroy_id(m->id[i]));
+		if (cq != m->cq)
+			OK(ibv_destroy_cq(cq));
 	}
 	OK(ibv_dereg_mr(m->mr));
 	OK(ibv_destroy_cq(m->cq));
@@ -187,7 +209,7 @@ static void serve(struct peer *me, void *arg)
 	}
 	check_descriptors(before);
 	peer_say(me, 'u');
-	for (uint32_t i = 0; i < SOME; i++) {
+	for (uint32_t i = 0; i < some(); i++) {
 		nr = UINT32_MAX;
 		receive(&m, &nr, 1);
 		send_one(&m, nr, 2);
@@ -261,7 +283,7 @@ static void some_traffic(struct many *m)
 
 	MUST(used);
 	srandom(1);
-	for (int i = 0; i < SOME; i++) {
+	for (uint32_t i = 0; i < some(); i++) {
 		do
 			nr = (uint32_t)random() % MANY;
 		while (used[nr]);
@@ -301,7 +323,14 @@ static void ten_thousand(void)
 	peer_end(&p);
 }
 
+static void ten_thousand_cqs(void)
+{
+	cq_each = true;
+	ten_thousand();
+}
+
 static const struct conf_case cases[] = {
 	LONG_CASE(ten_thousand, 60),
+	LONG_CASE(ten_thousand_cqs, 60),
 };
 CONF_MAIN(cases)
