@@ -400,6 +400,49 @@ static void crowd(void)
 	peer_end(&p);
 }
 
+enum { ROOM = 1024 + 8 }; /* requests that a listener and its backlog hold, and more */
+
+/* Takes all room that there is, and waits. */
+static void holder(struct peer *me, void *arg)
+{
+	struct rdma_conn_param param = conf_param();
+	struct rdma_event_channel *ch;
+	struct rdma_cm_id *id;
+	uint16_t port;
+
+	(void)arg;
+	transport("auto");
+	port = (uint16_t)peer_hear_u32(me);
+	ch = conf_channel();
+	for (unsigned i = 0; i < ROOM; i++) {
+		id = conf_route_resolved(ch, conf_addr(AF_INET, port));
+		param.qp_num = 0x400000 + i;
+		OK(rdma_connect(id, &param));
+	}
+	peer_say(me, 'h');
+	peer_hear(me, 'q');
+}
+
+/* Nobody fetches, and there is no room to wait: who is told to come later gives up when
+ * his time is over, as if there had been no answer. */
+static void turned_away(void)
+{
+	struct peer server = peer_start(crowd_server, NULL), crowd_peer = peer_start(holder, NULL);
+	uint16_t port = (uint16_t)peer_hear_u32(&server);
+	struct client c;
+
+	peer_say_u32(&crowd_peer, port);
+	peer_hear(&crowd_peer, 'h');
+	setenv("ANYRDMA_CM_RETRY_MS", "100", 1);
+	setenv("ANYRDMA_CM_RETRIES", "4", 1);
+	transport("auto");
+	call(&c, port);
+	conf_expect_status(c.ch, c.id, RDMA_CM_EVENT_UNREACHABLE, -ETIMEDOUT);
+	hang_up(&c);
+	peer_kill(&server);
+	peer_kill(&crowd_peer);
+}
+
 static const struct conf_case cases[] = {
 	CASE(shared_memory),
 	CASE(server_without),
@@ -411,5 +454,6 @@ static const struct conf_case cases[] = {
 	CASE(nobody_listens),
 	CASE(callers_that_do_not_wait),
 	LONG_CASE(crowd, 40),
+	CASE(turned_away),
 };
 CONF_MAIN(cases)

@@ -307,7 +307,7 @@ enum user_after user_hung_up(struct user_id *u, const char *why)
 static enum user_after connecting_timeout(struct user_id *u)
 {
 	lock_assert_held(&u->lock);
-	if (u->pausing) {
+	if (u->pausing && user_now() < u->final) {
 		u->pausing = false;
 		timer_final(u);
 		call(u);
