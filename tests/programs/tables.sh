@@ -131,7 +131,8 @@ cases_pingpong() {
 }
 
 # ---- perftest: OPERATIONS KINDS TRANSPORTS OPTIONS ----
-# %s: a size, for the operations that have one.
+# %s: a size, for the operations that have one. --perform_warm_up waits for a completion of every
+# request, and so for ever, unless -Q 1 has perftest ask for them.
 perftest_table() {
 	cat <<-'END'
 	both	send,write,read,atomic	bw,lat	RC,UC,XRC	-n %n %s
@@ -202,7 +203,7 @@ perftest_table() {
 	full	send,write,read		bw	RC	-n %n %s -b --report-both
 	full	send,write,read		lat	RC	-n %n %s -C -U
 	full	send			lat	RC	-n %n %s --latency_gap=10
-	full	write,read,atomic	bw	RC	-n %n %s --perform_warm_up
+	full	write,read,atomic	bw	RC	-n %n %s -Q 1 --perform_warm_up
 	full	send,write,read		bw	RC	-n %n %s --disable_pcie_relaxed
 	full	send			bw	RC	-n %n %s -X 0 -e
 	full	send			bw	RC	-D 2 %s --cpu_util
