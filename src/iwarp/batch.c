@@ -390,6 +390,8 @@ static void data_header(struct rdmap_hdr *h, const struct wqe *w, struct cursor 
 		h->op = RDMAP_WRITE;
 		h->stag = w->rkey;
 		h->to = w->raddr + c->off;
+		if (!n) /* so much is in its place: req_direct_locked() */
+			h->msn = w->length;
 		return;
 	}
 	h->op = se ? RDMAP_SEND_SE : RDMAP_SEND;

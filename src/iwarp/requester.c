@@ -188,6 +188,14 @@ static bool one_sided(const struct wqe *w)
 	return w->opcode == IBV_WR_RDMA_WRITE || w->opcode == IBV_WR_RDMA_READ;
 }
 
+/* Of a write with immediate data the data can be placed, before the rest is sent; worth
+ * it if it is much. */
+static bool placeable(const struct wqe *w)
+{
+	return one_sided(w) ||
+	       (w->opcode == IBV_WR_RDMA_WRITE_WITH_IMM && w->length >= IW_DIRECT_WAIT);
+}
+
 /* May the work at sq.next be done without a word to the peer, once everything before it
  * is answered? So it does not overtake, and nothing will be repeated. */
 static bool may_direct(const struct stream *s, const struct wqe *w)
@@ -195,9 +203,9 @@ static bool may_direct(const struct stream *s, const struct wqe *w)
 	const struct iw_tx *tx = &s->tx;
 	const struct dev_qp *qp = s->qp;
 
-	return one_sided(w) && w->length && !tx->direct_not && tx->hold == HOLD_NONE &&
+	return placeable(w) && w->length && !tx->direct_not && tx->hold == HOLD_NONE &&
 	       !tx->off && !tx->imm_sent && !tx->probe_sent &&
-	       (w->opcode == IBV_WR_RDMA_WRITE || qp->attr.max_rd_atomic) &&
+	       (w->opcode != IBV_WR_RDMA_READ || qp->attr.max_rd_atomic) &&
 	       qp_may_send_locked(qp);
 }
 
@@ -223,7 +231,7 @@ bool req_drains_before(struct stream *s, uint32_t idx)
 	const struct wqe *w = sq_at(sq, idx);
 
 	lock_assert_held(&s->lock);
-	return s->m->direct && idx != sq->tail && one_sided(w) && w->length >= IW_DIRECT_WAIT &&
+	return s->m->direct && idx != sq->tail && placeable(w) && w->length >= IW_DIRECT_WAIT &&
 	       s->m->near(s, w);
 }
 
@@ -285,6 +293,12 @@ bool req_direct_locked(struct stream *s, uint32_t *left)
 	tx->more = tx->direct_off != w->length;
 	if (tx->more)
 		return false;
+	tx->direct_off = 0;
+	if (w->opcode == IBV_WR_RDMA_WRITE_WITH_IMM) {
+		tx->off = w->length; /* what is left to send has no payload */
+		tx->probe_sent = true;
+		return false;
+	}
 	w->finished = WQE_DIRECT;
 	sq->next++;
 	tx->acked++;

@@ -27,7 +27,7 @@ struct rec_stream {
 	uint16_t body; /* bytes between this and the payload */
 	uint32_t ack;  /* REC_ACK: everything up to this number is done */
 	uint32_t stag; /* tagged: STag; else the key to invalidate */
-	uint32_t msn;
+	uint32_t msn;  /* RDMAP_WRITE: bytes that are in their place already */
 	uint64_t to;   /* tagged: offset; else the message's offset */
 };
 _Static_assert(sizeof(struct rec_stream) == 32, "half a line");

@@ -3,6 +3,7 @@
 #include "far.h"
 
 #include <sys/mman.h>
+#include <sys/uio.h>
 
 enum { MIB = 1 << 20, BIG = 9 * MIB };
 
@@ -158,6 +159,54 @@ static void all_sorts_of_requests(void)
 	peer_go_on(&t);
 	peer_say_u32(&t, 0);
 	peer_end(&t);
+}
+
+/* The data is there before the target has heard of it; the receive comes late. */
+static void target_of_immediate(struct peer *me, void *arg)
+{
+	struct ibv_wc wc;
+
+	(void)arg;
+	far_open(1, 1);
+	peer_say(me, 'r');
+	for (unsigned i = 0; i < 3; i++) {
+		peer_hear(me, 'p');
+		OK(conf_recv(far_side[0].qp, i, &far_side[0].b, 0, 0));
+		conf_wc_get(far_side[0].cq, i, IBV_WC_SUCCESS, &wc);
+		EQ(wc.opcode, IBV_WC_RECV_RDMA_WITH_IMM);
+		EQ(wc.byte_len, MIB - i);
+		EQ(ntohl(wc.imm_data), 1000 + i);
+		CHECK(conf_pattern_ok(far_side[0].b.p, MIB - i, i));
+	}
+}
+
+static void data_of_immediate(void)
+{
+	struct peer t = far_start(target_of_immediate, NULL);
+	uint8_t *copy = malloc(MIB);
+
+	far_open(0, 1);
+	peer_hear(&t, 'r');
+	for (unsigned i = 0; i < 3; i++) {
+		struct ibv_sge sge = conf_sge(&far_side[0].b, 0, MIB - i);
+		struct iovec here = { copy, MIB - i };
+		struct iovec there = { (void *)(uintptr_t)board->addr[0], MIB - i };
+		struct ibv_send_wr wr = conf_rdma(7, IBV_WR_RDMA_WRITE_WITH_IMM, &sge, 1,
+						  there.iov_base, board->rkey[0]);
+
+		wr.imm_data = htonl(1000 + i);
+		conf_pattern(far_side[0].b.p, MIB - i, i);
+		peer_stop(&t);
+		OK(conf_post(far_side[0].qp, &wr));
+		EQ(process_vm_readv(t.pid, &here, 1, &there, 1, 0), MIB - i);
+		CHECK(conf_pattern_ok(copy, MIB - i, i));
+		peer_go_on(&t);
+		conf_wc_none(far_side[0].cq, 50); /* receiver not ready */
+		peer_say(&t, 'p');
+		conf_wc_ok(far_side[0].cq, 7);
+	}
+	peer_end(&t);
+	free(copy);
 }
 
 /* What was sent before and is not answered is not overtaken. */
@@ -609,6 +658,7 @@ static const struct conf_case cases[] = {
 	CASE(memory_comes_late),
 	CASE(target_only_receives),
 	CASE(all_sorts_of_requests),
+	CASE(data_of_immediate),
 	CASE(no_overtaking),
 	LONG_CASE(last_byte_comes_last, 60),
 	LONG_CASE(last_byte_of_a_line, 60),
