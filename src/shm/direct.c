@@ -363,7 +363,7 @@ void direct_free(struct direct *d)
 /* Our word, which says what is accessed from here on; NULL: all are taken. */
 static _Atomic uint64_t *word_take(struct direct *d, uint64_t value)
 {
-	static _Thread_local unsigned hint;
+	static _Thread_local unsigned hint __attribute__((tls_model("initial-exec")));
 	struct direct_shared *sh = d->ours;
 
 	for (unsigned n = 0; n < DIRECT_USERS; n++) {
