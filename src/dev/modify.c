@@ -89,6 +89,7 @@ static void values_apply_locked(struct dev_qp *qp, const struct ibv_qp_attr *a, 
 {
 	struct ibv_qp_attr *to = &qp->attr;
 
+	lock_assert_held(&qp->lock);
 #define TAKE(bit, field) \
 	do { \
 		if (mask & (bit)) \

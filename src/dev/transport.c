@@ -60,6 +60,7 @@ enum ibv_wc_status sq_run_local_locked(struct dev_qp *qp, bool reads)
  * kind. */
 static void comm_est_locked(struct dev_qp *qp)
 {
+	lock_assert_held(&qp->lock);
 	if (qp->qp.state != IBV_QPS_RTR || qp->comm_est_sent)
 		return;
 	qp->comm_est_sent = true;

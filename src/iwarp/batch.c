@@ -446,6 +446,7 @@ static bool want_ack(struct stream *s, struct cursor *c, const struct wqe *w)
 	struct dev_sq *sq = &s->qp->sq;
 	uint32_t out = c->idx + 1 - s->tx.acked;
 
+	lock_assert_held(&s->lock);
 	if (stream_unacked(s))
 		return false;
 	if (w->send_flags & IBV_SEND_SIGNALED)

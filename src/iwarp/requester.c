@@ -263,6 +263,7 @@ bool req_direct_locked(struct stream *s, uint32_t *left)
 
 	if (!qp || !s->m->direct || s->p.unreliable || qp->sq.next == qp->sq.tail)
 		return false;
+	lock_assert_held(&qp->lock);
 	sq = &qp->sq;
 	w = sq_at(sq, sq->next);
 	if (tx->direct_idx != sq->next) {
