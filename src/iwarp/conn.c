@@ -28,7 +28,8 @@
 #include <sys/epoll.h>
 #include <sys/socket.h>
 
-enum { ACK_IDLE_PASSES = 16, BLOCKED_POLLS = 8, LET_IN_YIELDS = 100 };
+enum { ACK_IDLE_PASSES = 16, BLOCKED_POLLS = 8 };
+#define LET_IN MSEC /* a thread has woken up and got the lock by then */
 
 static const char *const state_str[] = {
 	[STREAM_OPEN] = "open",
@@ -104,7 +105,12 @@ void stream_unlock(struct stream *s)
  * short a time is never had by who sleeps on it. */
 static void let_in(const struct stream *s)
 {
-	for (int i = 0; i < LET_IN_YIELDS && atomic_load(&s->waiting); i++)
+	uint64_t until;
+
+	if (!atomic_load(&s->waiting))
+		return;
+	until = loop_now() + LET_IN;
+	while (atomic_load(&s->waiting) && loop_now() < until)
 		sched_yield();
 }
 
