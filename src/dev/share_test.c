@@ -1,0 +1,187 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "dev/share.h"
+#include "dev/verbs.h"
+#include "tests/t.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+
+#define RW (IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ)
+
+static struct dev_ctx *ctx;
+static struct dev_pd *pd;
+
+/* As another process sees it. */
+static const struct share_table *theirs;
+
+static const struct share_key *row(uint32_t key)
+{
+	uint32_t i = ((key >> 8) ^ theirs->key_xor) * theirs->key_inv & SHARE_KEY_MASK;
+
+	return &theirs->key[i];
+}
+
+static void others_only_read(void)
+{
+	void *p;
+
+	REQUIRE(share_fd() >= 0);
+	CHECK(mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, share_fd(), 0) == MAP_FAILED);
+	CHECK_EQ(errno, EPERM);
+	CHECK(write(share_fd(), "x", 1) < 0);
+	CHECK(ftruncate(share_fd(), 0) < 0);
+	CHECK(fcntl(share_fd(), F_ADD_SEALS, F_SEAL_GROW) < 0);
+	p = mmap(NULL, sizeof(*theirs), PROT_READ, MAP_SHARED, share_fd(), 0);
+	REQUIRE(p != MAP_FAILED);
+	CHECK(mprotect(p, 4096, PROT_READ | PROT_WRITE) < 0);
+	theirs = p;
+	CHECK_EQ(theirs->version, SHARE_VERSION);
+}
+
+static void keys_come_and_go(void)
+{
+	char buf[256];
+	struct dev_mr *mr, *local;
+	const struct share_key *k;
+	uint32_t key;
+
+	REQUIRE(mr_reg(pd, buf, sizeof(buf), (uintptr_t)buf, RW, &mr) == 0);
+	key = mr->mr.rkey;
+	k = row(key);
+	CHECK_EQ(atomic_load(&k->key), key);
+	CHECK(k->addr == (uintptr_t)buf && k->iova == k->addr && k->len == sizeof(buf));
+	CHECK_EQ(k->access, IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ);
+	CHECK_EQ(k->qp_id, 0);
+	CHECK_EQ(mr_rereg(mr, IBV_REREG_MR_CHANGE_ACCESS, NULL, NULL, 0,
+			  IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ),
+		 0);
+	CHECK_EQ(atomic_load(&k->key), mr->mr.rkey);
+	CHECK(mr->mr.rkey != key);
+	CHECK_EQ(k->access, IBV_ACCESS_REMOTE_READ);
+	mr_dereg(mr);
+	CHECK_EQ(atomic_load(&k->key), 0);
+	/* What nobody else may use nobody else sees. */
+	REQUIRE(mr_reg(pd, buf, sizeof(buf), (uintptr_t)buf, IBV_ACCESS_LOCAL_WRITE, &local) ==
+		0);
+	CHECK_EQ(atomic_load(&row(local->mr.lkey)->key), 0);
+	mr_dereg(local);
+}
+
+enum { MANY = 5000 };
+
+static void the_file_grows(void)
+{
+	static struct dev_mr *mr[MANY];
+	struct stat before, after;
+	static char buf[64];
+
+	REQUIRE(fstat(share_fd(), &before) == 0);
+	for (unsigned i = 0; i < MANY; i++)
+		REQUIRE(mr_reg(pd, buf, sizeof(buf), (uintptr_t)buf, RW, &mr[i]) == 0);
+	REQUIRE(fstat(share_fd(), &after) == 0);
+	CHECK(after.st_size > before.st_size);
+	for (unsigned i = 0; i < MANY; i++)
+		CHECK_EQ(atomic_load(&row(mr[i]->mr.rkey)->key), mr[i]->mr.rkey);
+	for (unsigned i = 0; i < MANY; i++)
+		mr_dereg(mr[i]);
+}
+
+static uint64_t waited_value, waited_mask;
+static uint32_t key_when_waited;
+static const struct share_key *watched;
+
+static void waits(uint64_t value, uint64_t mask)
+{
+	waited_value = value;
+	waited_mask = mask;
+	if (watched)
+		key_when_waited = atomic_load(&watched->key);
+}
+
+/* First the entry is taken back, then its users are waited for. */
+static void users_are_waited_for(void)
+{
+	struct dev_mr *mr;
+	uint64_t door;
+	uint32_t key;
+	char buf[64];
+
+	share_set_wait(waits);
+	REQUIRE(mr_reg(pd, buf, sizeof(buf), (uintptr_t)buf, RW, &mr) == 0);
+	key = mr->mr.rkey;
+	watched = row(key);
+	key_when_waited = key;
+	mr_dereg(mr);
+	CHECK_EQ(key_when_waited, 0);
+	CHECK_EQ(waited_value & waited_mask, (uint64_t)key << 32);
+	CHECK_EQ(waited_mask, 0xffffffff00000000u);
+	watched = NULL;
+	door = share_door_new();
+	share_door_wait(door);
+	CHECK_EQ(waited_value, (uint32_t)door);
+	CHECK_EQ(waited_mask, 0xffffffffu);
+	waited_mask = 0;
+	share_door_wait(0);
+	CHECK_EQ(waited_mask, 0);
+	share_door_free(door);
+	share_set_wait(NULL);
+}
+
+static void doors_of_qps(void)
+{
+	struct dev_qp qp = { .qp = { .qp_type = IBV_QPT_RC, .state = IBV_QPS_RTR },
+			     .attr = { .qp_access_flags = IBV_ACCESS_REMOTE_WRITE,
+				       .rq_psn = 7 },
+			     .pd = pd,
+			     .id = 5 };
+	uint64_t door = share_door_new(), again;
+	const struct share_door *d;
+
+	REQUIRE(door);
+	d = &theirs->door[share_door_index(door)];
+	lock_init(&qp.lock);
+	lock_get(&qp.lock);
+	share_door_join_locked(&qp, door);
+	CHECK_EQ(d->word, door >> 32 << 32); /* in RTR the first one has to ask */
+	qp.comm_est_sent = true;
+	share_door_update_locked(&qp);
+	CHECK_EQ(d->word, (door >> 32 << 32) | SHARE_WRITE);
+	CHECK(d->psn == 7 && d->qp_id == 6 && d->pd == (uintptr_t)pd);
+	qp.qp.state = IBV_QPS_RTS;
+	qp.attr.qp_access_flags |= IBV_ACCESS_REMOTE_READ;
+	share_door_update_locked(&qp);
+	CHECK_EQ(d->word, (door >> 32 << 32) | SHARE_WRITE | SHARE_READ);
+	qp.qp.state = IBV_QPS_ERR;
+	share_door_update_locked(&qp);
+	CHECK_EQ(d->word, door >> 32 << 32);
+	qp.qp.state = IBV_QPS_RTS;
+	qp.qp.qp_type = IBV_QPT_UC;
+	share_door_update_locked(&qp);
+	CHECK_EQ(d->word, door >> 32 << 32);
+	share_door_leave_locked(&qp);
+	CHECK_EQ(qp.door, 0);
+	lock_put(&qp.lock);
+	lock_fini(&qp.lock);
+	share_door_free(door);
+	/* Who still has the old one finds it closed. */
+	again = share_door_new();
+	CHECK(share_door_index(again) == share_door_index(door) && again != door);
+	share_door_free(again);
+}
+
+int main(int argc, char **argv)
+{
+	setenv("ANYRDMA_TRANSPORT", "shm", 1);
+	t_init(argc, argv);
+	if (device_open(device_the(), &ctx) || pd_alloc(ctx, &pd))
+		return 1;
+	T_RUN(others_only_read);
+	T_RUN(keys_come_and_go);
+	T_RUN(the_file_grows);
+	T_RUN(users_are_waited_for);
+	T_RUN(doors_of_qps);
+	CHECK_EQ(pd_dealloc(pd), 0);
+	device_close(ctx);
+	return t_done();
+}
