@@ -221,7 +221,7 @@ void share_door_free(uint64_t door)
 	lock_put(&share.lock);
 }
 
-/* What peers may do without asking. In RTR they have to ask once: the first word makes
+/* What peers may do without asking. In RTR the first one has to be heard of: it makes
  * an event. */
 static unsigned rights(const struct dev_qp *qp)
 {
@@ -229,8 +229,10 @@ static unsigned rights(const struct dev_qp *qp)
 
 	if (qp->qp.qp_type != IBV_QPT_RC ||
 	    (qp->qp.state != IBV_QPS_RTS && qp->qp.state != IBV_QPS_SQD &&
-	     (qp->qp.state != IBV_QPS_RTR || !qp->comm_est_sent)))
+	     qp->qp.state != IBV_QPS_RTR))
 		return 0;
+	if (qp->qp.state == IBV_QPS_RTR && !qp->comm_est_sent)
+		r |= SHARE_KNOCK;
 	if (flags & IBV_ACCESS_REMOTE_WRITE)
 		r |= SHARE_WRITE;
 	if (flags & IBV_ACCESS_REMOTE_READ)

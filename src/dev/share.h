@@ -25,8 +25,8 @@ enum {
 };
 _Static_assert((int)SHARE_DOORS >= (int)DEV_MAX_QP, "a door for each QP");
 
-/* Rights of a door. */
-enum { SHARE_WRITE = 1, SHARE_READ = 2 };
+/* Rights of a door; and who is first has to say so. */
+enum { SHARE_WRITE = 1, SHARE_READ = 2, SHARE_KNOCK = 4 };
 
 /* Fields but the key change only while it is withdrawn and no word names it. */
 struct share_key {

@@ -143,7 +143,7 @@ static void doors_of_qps(void)
 	lock_init(&qp.lock);
 	lock_get(&qp.lock);
 	share_door_join_locked(&qp, door);
-	CHECK_EQ(d->word, door >> 32 << 32); /* in RTR the first one has to ask */
+	CHECK_EQ(d->word, (door >> 32 << 32) | SHARE_WRITE | SHARE_KNOCK);
 	qp.comm_est_sent = true;
 	share_door_update_locked(&qp);
 	CHECK_EQ(d->word, (door >> 32 << 32) | SHARE_WRITE);

@@ -583,6 +583,18 @@ static int copy_within(struct copy *c)
 	return ret;
 }
 
+/* The target's QP is in RTR and wants to hear of the first request. */
+static void knock(struct stream *s, const struct direct *d)
+{
+	const struct share_door *door = &d->t->door[share_door_index(s->shm.peer_door)];
+	struct rec_link m = { .type = LINK_KNOCK, .slot = s->shm.peer };
+
+	if (s->shm.knocked || !(atomic_load(&door->word) & SHARE_KNOCK))
+		return;
+	s->shm.knocked = true;
+	link_send(s->shm.l, &m);
+}
+
 static int access_target(struct stream *s, struct direct *d, const struct wqe *w,
 			 uint32_t off, struct copy *c)
 {
@@ -599,6 +611,8 @@ static int access_target(struct stream *s, struct direct *d, const struct wqe *w
 			cut_tail(c);
 		ret = d->self ? copy_within(c) : copy_between(d, c);
 	}
+	if (!ret)
+		knock(s, d);
 	word_give(word);
 	return ret;
 }

@@ -475,6 +475,9 @@ static int receive_link(struct link *l, const void *rec, uint32_t bytes)
 	case LINK_REFUSED:
 		shm_refused(s);
 		return 0;
+	case LINK_KNOCK:
+		shm_knocked(s);
+		return 0;
 	case LINK_CLOSE:
 		whole(l, s);
 		shm_closed(s, m.err);

@@ -154,6 +154,7 @@ bool shm_after(struct stream *s, bool by_thread);
 void shm_closed(struct stream *s, int err);  /* the peer closed */
 void shm_opened(struct stream *s, const struct rec_link *m);
 void shm_refused(struct stream *s);
+void shm_knocked(struct stream *s);
 /* READY has come. Loop thread, no lock. */
 void shm_ready(struct stream *s);
 /* A stream that was never started goes, and its slot. Loop thread, no lock. */

@@ -38,6 +38,7 @@ struct shm_part {
 	bool known;	    /* there is a slot of the peer's to close */
 	bool started;	    /* both sides want it */
 	bool opened;	    /* what we send is for the peer's QP */
+	bool knocked;	    /* the peer's QP has heard of us, or will: LINK_KNOCK */
 	bool closed_in;	    /* the peer has closed */
 	bool closed_out;    /* we have */
 	bool over;	    /* the peer will have closed when what waits is taken, with: */

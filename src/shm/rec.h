@@ -38,6 +38,7 @@ enum link_type {
 	LINK_REFUSED = 3, /* ... not ready, try again: slot */
 	LINK_CLOSE = 4,	  /* nothing more comes for this slot; err */
 	LINK_READY = 5,	  /* the QP still wants what was OPENED: its stream begins */
+	LINK_KNOCK = 6,	  /* a request was carried out directly, the first one: slot */
 };
 
 struct rec_link {

@@ -431,6 +431,17 @@ static void end_later(struct stream *s)
 		loop_post(&s->shm.end_work);
 }
 
+void shm_knocked(struct stream *s)
+{
+	stream_lock(s);
+	if (s->qp && s->state == STREAM_OPEN) {
+		lock_get(&s->qp->lock);
+		qp_heard_locked(s->qp);
+		lock_put(&s->qp->lock);
+	}
+	stream_unlock(s);
+}
+
 void shm_closed(struct stream *s, int err)
 {
 	stream_lock(s);

@@ -104,15 +104,31 @@ static void memory_comes_late(void)
 	far_end(&t);
 }
 
-/* A target that never sends need not be able to. The first request is announced
- * (COMM_EST), others are not. */
+/* A target that never sends need not be able to. Of the first request it hears
+ * (COMM_EST). */
+static void target_in_rtr(struct peer *me, void *arg)
+{
+	struct ibv_async_event ev;
+
+	(void)arg;
+	far_open(1, 1);
+	EQ(conf_qp_state(far_side[0].qp), IBV_QPS_RTR);
+	OK(ibv_get_async_event(dev.ctx, &ev));
+	EQ(ev.event_type, IBV_EVENT_COMM_EST);
+	ibv_ack_async_event(&ev);
+	peer_say(me, 'e');
+	peer_hear(me, 'x');
+	EQ(conf_readable(dev.ctx->async_fd), 0);
+}
+
 static void target_only_receives(void)
 {
 	struct peer t;
 
 	far_rtr = true;
-	t = far_start(far_idle, NULL);
+	t = far_start(target_in_rtr, NULL);
 	far_open(0, 1);
+	peer_hear(&t, 'e');
 	peer_stop(&t);
 	for (uint64_t i = 0; i < 16; i++)
 		far_post(0, i % 3 ? IBV_WR_RDMA_WRITE : IBV_WR_RDMA_READ, i, 4096 * i, 4096);
