@@ -4,6 +4,7 @@
 # Builds nothing. It does not judge: exit 0 unless something breaks.
 #
 #   BUILD           build folder (default: build)
+#   ANYRDMA_TRANSPORT what carries the data (default tcp, whose rival is raw TCP)
 #   BENCH_LIB       folder of the libraries to measure (default: $BUILD/lib);
 #                   "system" measures the distribution's
 #   BENCH_ROUNDS    rounds of each measurement (default 9)
@@ -42,6 +43,7 @@ undo() {
 trap undo EXIT
 trap 'exit 1' INT TERM
 
+export ANYRDMA_TRANSPORT="${ANYRDMA_TRANSPORT:-tcp}"
 addr=127.0.0.1
 where=
 case ${BENCH_NET:-lo} in

@@ -114,8 +114,8 @@ static const struct row table[] = {
 	{ "ANYRDMA_STRICT_TIMEOUT", "0",
 	  "1: the silence of a stopped peer process counts as that of a dead host",
 	  SWITCH(strict_timeout, "0", "1") },
-	{ "ANYRDMA_TRANSPORT", "tcp",
-	  "tcp: always TCP; auto: shared memory between processes of one host, else TCP; "
+	{ "ANYRDMA_TRANSPORT", "auto",
+	  "auto: shared memory between processes of one host, else TCP; tcp: always TCP; "
 	  "shm: shared memory or nothing",
 	  CHOICE(transport, transports) },
 	{ "ANYRDMA_UC_LATE_MS", "50",
