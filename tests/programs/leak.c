@@ -202,7 +202,8 @@ static bool completion(struct end *e, uint64_t wr_id, enum ibv_wc_status status)
 			return false;
 		ibv_ack_cq_events(cq, 1);
 	}
-	return CHECK_EQ(n, 1) & CHECK_EQ(wc.wr_id, wr_id) & CHECK_EQ(wc.status, status);
+	return (int)CHECK_EQ(n, 1) & (int)CHECK_EQ(wc.wr_id, wr_id) &
+	       (int)CHECK_EQ(wc.status, status);
 }
 
 static bool recv_post(struct end *e, uint64_t wr_id)

@@ -71,7 +71,7 @@ static void channels(void)
 {
 	struct rdma_event_channel *ch = rdma_create_event_channel();
 	struct rdma_cm_event *ev;
-	struct rdma_cm_id *id;
+	struct rdma_cm_id *id = NULL;
 	int fd;
 
 	if (!ch || rdma_create_id(ch, &id, NULL, RDMA_PS_TCP))
