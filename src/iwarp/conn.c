@@ -88,16 +88,20 @@ void stream_lock(struct stream *s)
 
 /* seq_cst on `want` orders it against the lock word: either the holder sees the
  * mark after unlocking, or the one who set it gets the lock. */
-void stream_unlock(struct stream *s)
+NO_TSA bool stream_put_lock(struct stream *s)
 {
 	lock_put(&s->lock);
 #if !defined(__x86_64__) /* there the unlock itself is a full barrier */
 	atomic_thread_fence(memory_order_seq_cst);
 #endif
-	while (atomic_load(&s->want) && lock_try(&s->lock)) {
+	return atomic_load(&s->want);
+}
+
+NO_TSA void stream_unlock(struct stream *s)
+{
+	while (stream_put_lock(s) && lock_try(&s->lock)) {
 		atomic_store(&s->want, 0);
 		tx_run(s);
-		lock_put(&s->lock);
 	}
 }
 

@@ -323,6 +323,8 @@ void stream_lock(struct stream *s) ACQUIRE(s->lock);
 void stream_kick(struct stream *s);
 /* Unlocks, and runs tx again if somebody asked meanwhile. */
 void stream_unlock(struct stream *s) RELEASE(s->lock);
+/* Unlocks; true if somebody asked meanwhile: stream_kick() is the caller's then. */
+bool stream_put_lock(struct stream *s) RELEASE(s->lock);
 void stream_set_state(struct stream *s, enum stream_state to) REQUIRES(s->lock);
 /* The connection is over: err 0 for EOF. The QP's work fails with
  * RETRY_EXC_ERR, the user is told. */

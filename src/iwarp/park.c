@@ -13,6 +13,7 @@
 
 #include "base/conf.h"
 #include "base/log.h"
+#include "dev/share.h"
 #include "iwarp/rendezvous.h"
 #include "shm/shm.h"
 
@@ -436,11 +437,29 @@ int park_attach(struct dev_qp *qp)
 	return ret;
 }
 
+/* Waits for those who are in our memory: not under park.lock, which the thread needs. */
+static void door_close(struct dev_qp *qp)
+{
+	struct stream *s;
+
+	lock_get(&qp->lock);
+	s = qp->tr_conn;
+	if (s)
+		stream_get(s);
+	share_door_leave_locked(qp);
+	lock_put(&qp->lock);
+	if (!s)
+		return;
+	share_door_wait(s->shm.door);
+	stream_put(s);
+}
+
 void park_detach(struct dev_qp *qp)
 {
 	struct stream *s;
 	struct wanted *w;
 
+	door_close(qp);
 	park_lock();
 	w = wanted_of(qp);
 	if (w)

@@ -224,11 +224,12 @@ static void wait_for_users(uint64_t value, uint64_t mask)
 
 static bool table_take(struct direct *d, int fd)
 {
+	int seals = fcntl(fd, F_GET_SEALS); /* -1: a file that cannot be sealed */
 	struct stat st;
 	void *t;
 
-	if (fstat(fd, &st) || (size_t)st.st_size < offsetof(struct share_table, key) ||
-	    (fcntl(fd, F_GET_SEALS) & TABLE_SEALS) != TABLE_SEALS)
+	if (seals < 0 || (seals & TABLE_SEALS) != TABLE_SEALS || fstat(fd, &st) ||
+	    (size_t)st.st_size < offsetof(struct share_table, key))
 		return false;
 	t = mmap(NULL, sizeof(*d->t), PROT_READ, MAP_SHARED, fd, 0);
 	if (t == MAP_FAILED)

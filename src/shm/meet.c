@@ -40,8 +40,8 @@
 
 enum {
 	GREETING_MS = 5000,
-	VISITORS_MAX = 64, /* without a whole greeting */
-	BACKLOG = 128,
+	VISITORS_MAX = 1024, /* of this user, without a whole greeting */
+	BACKLOG = 1024,
 	SHORTAGE_MS = 250,
 	OVERFLOW_UID = 65534,
 };
@@ -134,6 +134,7 @@ static bool same_name(const struct meet_name *a, const struct meet_name *b)
 	return !strcmp(a->text, b->text);
 }
 
+/* The user of who connected; or of who listens, when it began to. */
 static bool same_user(int fd)
 {
 	struct ucred c;
@@ -141,6 +142,31 @@ static bool same_user(int fd)
 
 	return !getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &c, &len) && c.uid == geteuid() &&
 	       c.uid != OVERFLOW_UID;
+}
+
+/* A server may have listened as root and be somebody else by now, who must not get at
+ * our memory. One in another pid namespace (pid 0) cannot be asked. */
+static bool still_same_user(int fd)
+{
+	unsigned real, effective, saved, fs, me = geteuid();
+	struct ucred c = { 0 };
+	socklen_t len = sizeof(c);
+	char path[64], line[256];
+	bool same = false;
+	FILE *f;
+
+	if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &c, &len))
+		return false;
+	if (!c.pid)
+		return true;
+	snprintf(path, sizeof(path), "/proc/%d/status", c.pid);
+	f = fopen(path, "re");
+	while (f && fgets(line, sizeof(line), f))
+		if (sscanf(line, "Uid: %u %u %u %u", &real, &effective, &saved, &fs) == 4)
+			same = real == me && effective == me && saved == me && fs == me;
+	if (f)
+		fclose(f);
+	return same;
 }
 
 /* ---- answers to who asked --------------------------------------------------------- */
@@ -252,10 +278,11 @@ static int segment_new(struct link_segment **seg)
 /* Sealed in its size: a peer that shrank it would have us killed by SIGBUS. */
 static struct link_segment *segment_take(int fd)
 {
+	int seals = fcntl(fd, F_GET_SEALS); /* -1: a file that cannot be sealed */
 	struct stat st;
 
-	if (fstat(fd, &st) || st.st_size != sizeof(struct link_segment) ||
-	    (fcntl(fd, F_GET_SEALS) & SEALS) != SEALS)
+	if (seals < 0 || (seals & SEALS) != SEALS || fstat(fd, &st) ||
+	    st.st_size != sizeof(struct link_segment))
 		return NULL;
 	return segment_map(fd);
 }
@@ -554,10 +581,14 @@ static int caller_start(const struct meet_name *name, struct guest **out)
 	lock_assert_held(&meets.lock);
 	if (fd < 0)
 		return -errno;
-	if (connect(fd, (struct sockaddr *)&un, len) || !same_user(fd)) {
-		ret = errno ? -errno : -EPERM;
+	if (connect(fd, (struct sockaddr *)&un, len)) {
+		ret = -errno;
 		fdset_close(fd);
 		return ret;
+	}
+	if (!same_user(fd) || !still_same_user(fd)) {
+		fdset_close(fd);
+		return -EPERM;
 	}
 	g = guest_new(fd, true, name);
 	if (!g) {
@@ -711,7 +742,8 @@ static int host_accept(struct host *h)
 	if (fd < 0)
 		return -errno;
 	fd = fdset_take(fd);
-	if (meets.visitors >= VISITORS_MAX || !guest_new(fd, false, &h->name))
+	/* Nothing is taken from strangers: what they give might be hard to close. */
+	if (meets.visitors >= VISITORS_MAX || !same_user(fd) || !guest_new(fd, false, &h->name))
 		fdset_close(fd);
 	return 0;
 }

@@ -68,6 +68,7 @@ int shm_listen(uint32_t qpn)
 	return meet_listen(qpn_port(qpn));
 }
 
+/* With a reference of the caller's: as soon as it has its slot the peer may end it. */
 static struct stream *stream_on(struct link *l, const union ibv_gid *local,
 				const struct stream_key *k, uint64_t serial, bool asks)
 {
@@ -88,9 +89,11 @@ static struct stream *stream_on(struct link *l, const union ibv_gid *local,
 	s->shm.half = !asks;
 	s->shm.end_work.run = shm_end_run;
 	s->shm.door = share_door_new();
+	stream_get(s);
 	if (!link_slot_take(l, s))
 		return s;
 	share_door_free(s->shm.door);
+	stream_put(s);
 	stream_put(s);
 	return NULL;
 }
@@ -150,6 +153,7 @@ static int out_open(struct shm_out *o, struct link *l)
 	m.door = s->shm.door;
 	if (link_send(l, &m))
 		shm_refused(s);
+	stream_put(s);
 	return 0;
 }
 
@@ -320,7 +324,8 @@ static void accept_open(struct link *l, const struct rec_link *m, uint64_t seria
 	stream_unlock(s);
 	r.from = s->shm.slot;
 	r.door = s->shm.door;
-	link_send(l, &r); /* the last that is known of s: the peer may close it at once */
+	link_send(l, &r);
+	stream_put(s);
 }
 
 void shm_ready(struct stream *s)

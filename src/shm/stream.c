@@ -214,13 +214,14 @@ static bool plain_sends(struct stream *s)
 /* Tries locks against their order, which cannot lock up. */
 NO_TSA static bool shm_post(struct stream *s)
 {
-	struct dev_qp *qp = s->qp;
 	struct link *l = s->shm.l;
-	struct batch b;
 	bool all = false;
+	struct dev_qp *qp;
+	struct batch b;
 
 	if (!lock_try(&s->lock))
 		return false;
+	qp = s->qp;
 	if (qp && plain_sends(s) && lock_try(&l->tx_lock)) {
 		build_locked(s, &b);
 		lock_put(&l->tx_lock);
@@ -229,8 +230,7 @@ NO_TSA static bool shm_post(struct stream *s)
 		link_wake(l);
 		all = !b.fail && qp->sq.next == qp->sq.tail;
 	}
-	lock_put(&s->lock);
-	return all && !atomic_load(&s->want);
+	return !stream_put_lock(s) && all;
 }
 
 void shm_unblocked(struct stream *s)
@@ -423,11 +423,13 @@ bool shm_after(struct stream *s, bool by_thread)
 
 static void end_later(struct stream *s)
 {
+	bool before = s->shm.closed_in;
+
 	lock_assert_held(&s->lock);
 	s->shm.closed_in = true;
 	if (s->shm.asks)
 		shm_open_over(s, -EAGAIN);
-	else
+	else if (!before) /* the work frees the stream */
 		loop_post(&s->shm.end_work);
 }
 

@@ -35,6 +35,7 @@ struct server {
 	uint16_t port;	/* 0: any */
 	uint8_t name;	/* first byte of its reply */
 	uid_t uid;	/* 0: as it is */
+	uid_t later;	/* once it listens */
 };
 
 static struct rdma_cm_id *listen_on(struct rdma_event_channel *ch, uint16_t port)
@@ -81,6 +82,8 @@ static void serve(struct peer *me, void *arg)
 	while (read(me->in, &order, 1) == 1 && order != 'q') {
 		if (order == 'l') {
 			listener = listen_on(ch, how->port);
+			if (how->later)
+				OK(setuid(how->later));
 			peer_say_u32(me, ntohs(rdma_get_src_port(listener)));
 		} else if (order == 's') {
 			serve_one(ch, how->name);
@@ -182,6 +185,13 @@ static void another_user(void)
 	if (geteuid())
 		SKIP("only root can be somebody else");
 	one_way((struct server){ .transport = "auto", .name = 4, .uid = 1234 }, "auto", 1);
+}
+
+static void another_user_since(void)
+{
+	if (geteuid())
+		SKIP("only root can be somebody else");
+	one_way((struct server){ .transport = "auto", .name = 5, .later = 1234 }, "auto", 1);
 }
 
 /* ---- who ----------------------------------------------------------------------------- */
@@ -448,6 +458,7 @@ static const struct conf_case cases[] = {
 	CASE(server_without),
 	CASE(client_without),
 	CASE(another_user),
+	CASE(another_user_since),
 	CASE(next_owner),
 	CASE(listener_comes_back),
 	CASE(successor),

@@ -148,6 +148,8 @@ int user_listener_call(struct user_id *lis, const struct sockaddr_storage *to,
 	if (!ret) {
 		u->wire = &user_wire_link;
 		u->src = u->dst = *to; /* the scope of both is one */
+		unmap(&u->src);
+		unmap(&u->dst);
 		child_add(lis, u);
 		*child = u;
 	}
