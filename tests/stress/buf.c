@@ -89,7 +89,7 @@ void buf_check(struct ep *e, const struct bufs *b, uint64_t key, uint64_t off, u
 {
 	for (unsigned i = 0; i < b->n; i++) {
 		uint32_t n = len < b->len[i] ? len : b->len[i];
-		int64_t bad = pattern_check(key, off, b->p[i], n);
+		int64_t bad = pattern_check_remote(key, off, b->p[i], n);
 
 		if (bad >= 0)
 			fail(e, "%s: byte %lld of piece %u of %u (%u bytes) is %02x", what,

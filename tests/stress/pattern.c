@@ -75,7 +75,7 @@ __attribute__((no_sanitize("thread"))) static void copy_unseen(uint8_t *to, cons
 		to[i] = v[i];
 }
 
-int64_t pattern_check_remote(uint64_t key, const uint8_t *p, size_t len)
+int64_t pattern_check_remote(uint64_t key, uint64_t off, const uint8_t *p, size_t len)
 {
 	uint8_t part[4096];
 	size_t n;
@@ -85,20 +85,20 @@ int64_t pattern_check_remote(uint64_t key, const uint8_t *p, size_t len)
 
 		n = len - at < sizeof(part) ? len - at : sizeof(part);
 		copy_unseen(part, p + at, n);
-		bad = pattern_check(key, at, part, n);
+		bad = pattern_check(key, off + at, part, n);
 		if (bad >= 0)
 			return (int64_t)at + bad;
 	}
 	return -1;
 }
 #else
-int64_t pattern_check_remote(uint64_t key, const uint8_t *p, size_t len)
+int64_t pattern_check_remote(uint64_t key, uint64_t off, const uint8_t *p, size_t len)
 {
-	return pattern_check(key, 0, p, len);
+	return pattern_check(key, off, p, len);
 }
 #endif
 
-int64_t pattern_is(const uint8_t *p, uint8_t byte, size_t len)
+__attribute__((no_sanitize("thread"))) int64_t pattern_is(const uint8_t *p, uint8_t byte, size_t len)
 {
 	for (size_t i = 0; i < len; i++)
 		if (p[i] != byte)

@@ -48,9 +48,10 @@ uint64_t rng_log(struct rng *r, uint64_t max);
 void pattern_fill(uint64_t key, uint64_t off, uint8_t *p, size_t len);
 /* The first byte that differs, or -1. */
 int64_t pattern_check(uint64_t key, uint64_t off, const uint8_t *p, size_t len);
-/* The same of memory that the peer writes to by itself. That we are done with it, and may
- * be written over, it learns through the other process: an order that TSan cannot see. */
-int64_t pattern_check_remote(uint64_t key, const uint8_t *p, size_t len);
+/* The same of memory that the peer may write to by itself, now or once it has gone back to
+ * the arena. That we are done with it, and it may
+ * be written over, the peer learns through the other process: an order TSan cannot see. */
+int64_t pattern_check_remote(uint64_t key, uint64_t off, const uint8_t *p, size_t len);
 /* The first byte that is not `byte`, or -1. */
 int64_t pattern_is(const uint8_t *p, uint8_t byte, size_t len);
 uint64_t pattern_hash(const uint8_t *p, size_t len);

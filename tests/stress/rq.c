@@ -152,7 +152,7 @@ static void verify_write(struct ep *e, const struct op *op)
 			fail(e, "the peer's request %u has no token", op->seq);
 		p = side_slot(e->side, token, true);
 	}
-	bad = pattern_check_remote(op->key, p, op->len);
+	bad = pattern_check_remote(op->key, 0, p, op->len);
 	if (bad >= 0)
 		fail(e, "the peer's request %u (%s of %u bytes): byte %lld is %02x", op->seq,
 		     kind_info[op->kind].name, op->len, (long long)bad, p[bad]);
