@@ -123,8 +123,9 @@ static void registration(void)
 static void ways_of_looking(void)
 {
 	size_t page = (size_t)sysconf(_SC_PAGESIZE);
-	char *m = mmap(NULL, 8 * page, PROT_READ | PROT_WRITE,
-		       MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	/* Far below what the kernel chooses by itself, else the hole is soon filled. */
+	char *m = mmap((void *)0x20000000, 8 * page, PROT_READ | PROT_WRITE,
+		       MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
 	uintptr_t at = (uintptr_t)m;
 
 	REQUIRE(m != MAP_FAILED);
