@@ -339,7 +339,7 @@ fabric_table() {
 	both	-p verbs -e msg -I %n -S 1
 	both	-p verbs -e msg -I %n -S 4096 -c
 	both	-p verbs -e msg -I 10 -S 1048576 -c
-	full	-p verbs -e msg -I %n -S all -c
+	full	-p verbs -e msg -I 100 -S all -c
 	full	-p verbs -e msg -I 100000 -S 64
 	both	-p verbs;ofi_rxm -e rdm -c
 	both	-p verbs;ofi_rxm -e rdm -m tagged -c
