@@ -384,9 +384,7 @@ static void execed_over(void)
 	start(&p);
 	peer_say(&p, 'g');
 	snprintf(comm, sizeof(comm), "/proc/%d/comm", (int)p.pid);
-	AT("waiting for exec");
-	while (!lines_with(comm, "sleep"))
-		usleep(1000);
+	WAIT_FOR(lines_with(comm, "sleep"));
 	gone_in_time(conf_now());
 	EQ(kill(p.pid, 0), 0); /* still there */
 	peer_kill(&p);
