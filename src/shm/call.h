@@ -23,7 +23,7 @@ int stream_accept(struct stream *s, const struct stream_param *p, const void *re
 		  size_t len);
 void stream_reject(struct stream *s, const void *rej, size_t len);
 
-/* link.c: a record of the peer's, under rx_lock. 0 or -EPROTO. */
+/* link_rx.c: a record of the peer's, under rx_lock. 0 or -EPROTO. */
 int call_receive(struct link *l, const void *rec, uint32_t bytes);
 /* What it left for the loop thread; no lock held. */
 void call_requests(struct link *l);

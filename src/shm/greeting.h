@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* What two processes say on the socket that makes their link; see meet.c. */
+/* What two processes say on the socket that makes their link; see meet.c. And who is
+ * talked to. */
 #ifndef ANYRDMA_SHM_GREETING_H
 #define ANYRDMA_SHM_GREETING_H
 
@@ -7,6 +8,9 @@
 #include "shm/link.h"
 
 enum { GREETING_MAGIC = 0x61726c6b, GREETING_VERSION = 2 };
+
+/* The segment and an eventfd, at most, and those of direct access. */
+enum { GREETING_FDS = 2 + DIRECT_FDS };
 
 enum greeting_status { GREETING_HELLO, GREETING_OK, GREETING_EXISTS, GREETING_NO };
 
@@ -17,5 +21,27 @@ struct greeting {
 	struct link_id id;
 	struct direct_offer direct; /* its descriptors follow the others */
 };
+
+/* The user of who connected; or of who listens, when it began to. */
+bool greeting_same_user(int fd);
+/* A server may have listened as root and be somebody else by now, who must not get at
+ * our memory. One in another pid namespace (pid 0) cannot be asked. */
+bool greeting_still_same_user(int fd);
+
+/* fd -1: memory of this process alone. NULL: there is none. */
+struct link_segment *link_segment_map(int fd);
+/* The descriptor of a new one, or -errno. */
+int link_segment_new(struct link_segment **seg);
+/* The peer's, if sealed in its size (a peer that shrank it would have us killed by
+ * SIGBUS), else NULL. */
+struct link_segment *link_segment_take(int fd);
+/* What came is an eventfd; it does not block. */
+bool greeting_eventfd(int fd);
+
+/* With n descriptors; an offer of direct access is made where any are. */
+int greeting_send(int fd, const struct link_id *id, enum greeting_status status,
+		  const int *give, unsigned n);
+/* Number of descriptors that came along, into fds; -EAGAIN, -errno. */
+int greeting_recv(int fd, struct greeting *g, int fds[GREETING_FDS]);
 
 #endif

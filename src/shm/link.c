@@ -6,7 +6,7 @@
  * Room in the ring is taken by whoever comes first; who finds none leaves itself on
  * `blocked` (or its message on `later`) and sets the ring's `full`. The peer's
  * consumer wakes us when it has made room, and every pass of link_run() looks. */
-#include "shm/link.h"
+#include "shm/link_rx.h"
 
 #include "base/fdset.h"
 #include "base/log.h"
@@ -20,15 +20,6 @@
 #include <sys/epoll.h>
 #include <sys/mman.h>
 #include <unistd.h>
-
-enum { ROOM_LINES = RING_LINES / 4 };
-#define LINGER (MSEC / 50) /* the thread looks so long before it sleeps again */
-#define LINGER_MAX (MSEC / 2) /* so long others wait */
-
-struct link_request {
-	struct list node;
-	struct rec_link m;
-};
 
 struct link_later {
 	struct list node;
@@ -72,12 +63,7 @@ void link_put(struct link *l)
 	free(l);
 }
 
-static void wake_ready(struct loop_fd *lf, uint32_t revents);
 static void sock_ready(struct loop_fd *lf, uint32_t revents);
-static void requests_run(struct loop_work *w);
-static bool link_run_thread(struct link *l);
-static void wake_self(struct link *l);
-static bool whole(struct link *l, struct stream *s);
 
 int link_new(struct link_segment *seg, int side, const struct link_id *peer, int wake,
 	     int peer_wake, int sock, struct link **out)
@@ -105,8 +91,8 @@ int link_new(struct link_segment *seg, int side, const struct link_id *peer, int
 	l->rx = (struct ring_rx){ .sh = &seg->ring[!side] };
 	atomic_init(&l->next, ring_word(l->rx.sh, 0));
 	l->peer_wake = peer_wake;
-	l->work.run = requests_run;
-	l->wake = (struct loop_fd){ .fd = wake, .events = EPOLLIN, .ready = wake_ready };
+	l->work.run = link_requests_run;
+	l->wake = (struct loop_fd){ .fd = wake, .events = EPOLLIN, .ready = link_wake_ready };
 	l->sock = (struct loop_fd){ .fd = sock, .events = EPOLLIN, .ready = sock_ready };
 	*out = l;
 	return 0;
@@ -178,7 +164,7 @@ void link_break(struct link *l, const char *why)
 	log_info("link to another process: %s", why);
 	for (uint32_t i = 0; i < l->slots; i++)
 		if (l->slot[i] && l->slot[i] != LINK_TOMB) {
-			whole(l, l->slot[i]);
+			link_whole(l, l->slot[i]);
 			shm_broken(l->slot[i], why);
 		}
 	lock_put(&l->rx_lock);
@@ -269,11 +255,6 @@ void link_slot_drop(struct link *l, uint32_t slot, bool tomb)
 	lock_put(&l->rx_lock);
 }
 
-static struct stream *slot_find(struct link *l, uint32_t slot)
-{
-	return slot < l->slots ? l->slot[slot] : NULL;
-}
-
 /* ---- sending -------------------------------------------------------------------- */
 
 /* The record was published before; the fence orders it against reading doze: either
@@ -338,7 +319,7 @@ int link_send_record(struct link *l, const void *rec, uint32_t bytes, enum rec_k
 	}
 	lock_put(&l->tx_lock);
 	if (flooded)
-		wake_self(l); /* the thread ends it: see wake_ready() */
+		link_wake_self(l); /* the thread ends it: see link_wake_ready() */
 	link_wake(l);
 	return ret;
 }
@@ -363,7 +344,7 @@ static void send_later(struct link *l)
 }
 
 /* There may be room again: those who wait try. */
-static void unblock(struct link *l)
+void link_unblock(struct link *l)
 {
 	struct list *n;
 	bool wake;
@@ -388,427 +369,4 @@ static void unblock(struct link *l)
 	lock_put(&l->tx_lock);
 	if (wake)
 		link_wake(l);
-}
-
-/* ---- receiving ------------------------------------------------------------------- */
-
-void link_post(struct link *l)
-{
-	link_get(l);
-	if (!loop_post(&l->work))
-		link_put(l);
-}
-
-static void request_queue(struct link *l, const struct rec_link *m)
-{
-	struct link_request *r = l->nrequests < LINK_REQUESTS_MAX ? malloc(sizeof(*r)) : NULL;
-	struct rec_link refused = { .type = LINK_REFUSED, .slot = m->from };
-
-	lock_assert_held(&l->rx_lock);
-	if (!r) {
-		link_send(l, &refused);
-		return;
-	}
-	r->m = *m;
-	list_add_tail(&l->requests, &r->node);
-	l->nrequests++;
-	link_post(l);
-}
-
-static void requests_run(struct loop_work *w)
-{
-	struct link *l = container_of(w, struct link, work);
-	struct list *n;
-
-	lock_get(&l->rx_lock);
-	while ((n = list_pop(&l->requests))) {
-		struct link_request *r = list_entry(n, struct link_request, node);
-
-		l->nrequests--;
-		lock_put(&l->rx_lock);
-		shm_open_request(l, &r->m);
-		free(r);
-		lock_get(&l->rx_lock);
-	}
-	lock_put(&l->rx_lock);
-	call_requests(l);
-	link_put(l);
-}
-
-/* The peer has decided about a stream that was half open. */
-static bool whole(struct link *l, struct stream *s)
-{
-	bool was = s->shm.half;
-
-	lock_assert_held(&l->rx_lock);
-	l->halves -= was;
-	s->shm.half = false;
-	return was;
-}
-
-static int receive_link(struct link *l, const void *rec, uint32_t bytes)
-{
-	struct rec_link m;
-	struct stream *s;
-
-	lock_assert_held(&l->rx_lock);
-	if (bytes != sizeof(m))
-		return -EPROTO;
-	memcpy(&m, rec, sizeof(m));
-	m.unreliable = !!m.unreliable;
-	if (m.type == LINK_OPEN) {
-		request_queue(l, &m);
-		return 0;
-	}
-	s = slot_find(l, m.slot);
-	if (m.type == LINK_CLOSE && s == LINK_TOMB) {
-		l->slot[m.slot] = NULL;
-		l->vacant[l->nvacant++] = m.slot;
-		return 0;
-	}
-	if (!s || s == LINK_TOMB)
-		return 0;
-	switch (m.type) {
-	case LINK_OPENED:
-		shm_opened(s, &m);
-		return 0;
-	case LINK_REFUSED:
-		shm_refused(s);
-		return 0;
-	case LINK_KNOCK:
-		shm_knocked(s);
-		return 0;
-	case LINK_CLOSE:
-		whole(l, s);
-		shm_closed(s, m.err);
-		return 0;
-	case LINK_READY:
-		if (!whole(l, s))
-			return -EPROTO;
-		l->starting = s;
-		return 0;
-	default:
-		return -EPROTO;
-	}
-}
-
-static int receive_stream(struct link *l, const void *rec, uint32_t bytes, bool by_thread)
-{
-	uint32_t slot = __atomic_load_n(&((const struct rec_stream *)rec)->slot,
-					__ATOMIC_RELAXED);
-	struct stream *s = slot_find(l, slot);
-	struct shm_part *p;
-	int ret;
-
-	lock_assert_held(&l->rx_lock);
-	if (bytes < sizeof(struct rec_stream))
-		return -EPROTO;
-	if (!s || s == LINK_TOMB)
-		return 0; /* said before the peer knew that it is closed */
-	ret = shm_receive(s, rec, bytes, by_thread);
-	p = &s->shm;
-	if (ret != -EAGAIN && !list_linked(&p->owing))
-		list_add_tail(&l->owing, &p->owing);
-	return ret;
-}
-
-/* Up to a turn. -EPROTO: the peer is not to be listened to any more. */
-static int receive(struct link *l, bool by_thread, bool *moved)
-{
-	uint32_t bytes, total = 0;
-	const void *rec;
-	uint8_t kind;
-	int ret = 0;
-
-	lock_assert_held(&l->rx_lock);
-	for (int i = 0; i < LINK_TURN && total < LINK_TURN_BYTES && !l->starting; i++) {
-		rec = ring_peek(&l->rx, &bytes, &kind);
-		if (!rec)
-			return bytes ? -EPROTO : 0;
-		ret = kind == REC_STREAM ? receive_stream(l, rec, bytes, by_thread) :
-		      kind == REC_LINK	 ? receive_link(l, rec, bytes) :
-		      kind == REC_CALL	 ? call_receive(l, rec, bytes) :
-					   -EPROTO;
-		if (ret)
-			return ret == -EAGAIN ? 0 : ret;
-		ring_consume(&l->rx, bytes);
-		l->eaten += ring_lines(bytes);
-		total += bytes;
-		l->bulk |= bytes >= LINK_BULK;
-		*moved = true;
-	}
-	return 0;
-}
-
-static void look_again(struct link *l, bool by_thread)
-{
-	struct list *n, *next, *stop = &l->owing;
-
-	lock_assert_held(&l->rx_lock);
-	for (n = stop->next; n != stop; n = next) {
-		struct stream *s = container_of(n, struct stream, shm.owing);
-
-		next = n->next;
-		if (!shm_after(s, by_thread))
-			list_del(n);
-	}
-}
-
-static bool any_armed(struct link *l)
-{
-	struct link_member *m;
-	unsigned n = 0;
-
-	list_for_each(m, &l->members, node)
-		if (m->cq->armed != CQ_IDLE || ++n > LINK_MEMBERS_SEEN)
-			return true;
-	return false;
-}
-
-static void wake_self(struct link *l)
-{
-	static const uint64_t one = 1;
-
-	if (write(l->wake.fd, &one, sizeof(one)) < 0 && errno != EAGAIN)
-		log_debug("waking the thread: %s", strerror(errno));
-}
-
-/* Those who wait for room could go on. */
-static bool has_room(struct link *l)
-{
-	bool room;
-
-	if (!atomic_load_explicit(&l->waits, memory_order_relaxed))
-		return false;
-	lock_get(&l->tx_lock);
-	room = ring_reserve(&l->tx, RING_RECORD_MAX);
-	lock_put(&l->tx_lock);
-	return room;
-}
-
-/* Sets doze as the header says. Storing it before looking once more pairs with
- * link_wake(), which the peer calls for a record and for room. */
-static void reconsider(struct link *l)
-{
-	bool doze = !l->leases || any_armed(l);
-
-	lock_assert_held(&l->rx_lock);
-	if (l->dead)
-		return;
-	atomic_store(&l->rx.sh->doze, doze);
-	atomic_thread_fence(memory_order_seq_cst);
-	if (doze && (ring_has(&l->rx) || has_room(l)))
-		wake_self(l);
-}
-
-/* A producer that waits has left most of the ring to be consumed: one of the looks that come
- * with every quarter is after its mark. The fence has it see the head, or us the mark. */
-static void tell_room(struct link *l)
-{
-	lock_assert_held(&l->rx_lock);
-	if (l->eaten < ROOM_LINES)
-		return;
-	l->eaten = 0;
-	atomic_thread_fence(memory_order_seq_cst);
-	if (atomic_load_explicit(&l->rx.sh->full, memory_order_relaxed) &&
-	    atomic_exchange(&l->rx.sh->full, 0))
-		link_wake(l);
-}
-
-/* Nothing has come and nothing is owed, as far as can be seen without a lock. While
- * another receives, the hint is old, and its line may be the producer's again: what is
- * read there means nothing then, and does no harm. */
-__attribute__((no_sanitize("thread"))) static bool quiet(struct link *l)
-{
-	_Atomic uint32_t *next = atomic_load_explicit(&l->next, memory_order_relaxed);
-
-	return !atomic_load_explicit(next, memory_order_relaxed) &&
-	       !atomic_load_explicit(&l->owes, memory_order_relaxed) &&
-	       !atomic_load_explicit(&l->waits, memory_order_relaxed);
-}
-
-bool link_run(struct link *l, bool by_thread)
-{
-	bool moved = false;
-	int ret = 0;
-
-	if (by_thread)
-		lock_get(&l->rx_lock);
-	else if (quiet(l) || !lock_try(&l->rx_lock))
-		return false;
-	if (!l->dead && !l->bad) {
-		l->bulk = false;
-		ret = receive(l, by_thread, &moved);
-		l->bad = ret != 0;
-		if (!list_empty(&l->owing))
-			look_again(l, by_thread);
-		atomic_store_explicit(&l->owes, !list_empty(&l->owing),
-				      memory_order_relaxed);
-		ret = ret || (moved && l->starting);
-		tell_room(l);
-		unblock(l);
-		atomic_store_explicit(&l->next, ring_word(l->rx.sh, l->rx.head),
-				      memory_order_relaxed);
-	}
-	lock_put(&l->rx_lock);
-	if (ret)
-		wake_self(l); /* the thread starts a stream, or ends all: see wake_ready() */
-	return moved;
-}
-
-/* link_run() of the loop thread, which alone may start streams: park.lock is outside
- * of the locks that others hold here. */
-static bool link_run_thread(struct link *l)
-{
-	bool moved = link_run(l, true);
-	struct stream *s;
-
-	lock_get(&l->rx_lock);
-	s = l->starting;
-	lock_put(&l->rx_lock);
-	if (!s)
-		return moved;
-	shm_ready(s); /* stays: only this thread drops slots */
-	lock_get(&l->rx_lock);
-	l->starting = NULL;
-	lock_put(&l->rx_lock);
-	return true;
-}
-
-/* Much data streams in, and more is microseconds away: dozing would cost the peer a
- * system call for each record. */
-static void linger(struct link *l)
-{
-	uint64_t now = loop_now(), stop = now + LINGER_MAX, until = now + LINGER;
-
-	for (; now < until && now < stop; now = loop_now())
-		if (link_run_thread(l))
-			until = now + LINGER;
-}
-
-static void wake_ready(struct loop_fd *lf, uint32_t revents)
-{
-	struct link *l = container_of(lf, struct link, wake);
-	uint64_t count;
-	bool bad, bulk;
-
-	(void)revents;
-	if (read(lf->fd, &count, sizeof(count)) < 0 && errno != EAGAIN)
-		log_debug("eventfd of a link: %s", strerror(errno));
-	link_run_thread(l);
-	lock_get(&l->rx_lock);
-	bulk = l->bulk;
-	lock_put(&l->rx_lock);
-	if (bulk)
-		linger(l);
-	lock_get(&l->rx_lock);
-	reconsider(l);
-	lock_get(&l->tx_lock);
-	bad = l->bad || l->flooded || !ring_sane(&l->tx);
-	lock_put(&l->tx_lock);
-	lock_put(&l->rx_lock);
-	if (bad)
-		link_break(l, "the other process broke the rules of the ring");
-}
-
-/* ---- members ---------------------------------------------------------------------- */
-
-static bool member_progress(struct poll_source *src, bool by_thread)
-{
-	struct link_member *m = container_of(src, struct link_member, src);
-	bool moved = link_run(m->l, by_thread);
-
-	src->again = atomic_load_explicit(&m->l->owes, memory_order_relaxed);
-	return moved;
-}
-
-static void member_lease(struct poll_source *src, bool leased)
-{
-	struct link_member *m = container_of(src, struct link_member, src);
-
-	lock_get(&m->l->rx_lock);
-	if (m->leased != leased) {
-		m->leased = leased;
-		m->l->leases += leased ? 1u : -1u;
-	}
-	reconsider(m->l);
-	lock_put(&m->l->rx_lock);
-}
-
-static struct list *cq_bucket(struct link *l, const struct dev_cq *cq)
-{
-	/* The lowest bits of what malloc gives are always the same. */
-	return &l->by_cq[((uintptr_t)cq >> 4) * 2654435761u >> 8 & (LINK_CQ_BUCKETS - 1)];
-}
-
-static struct link_member *member_find(struct link *l, struct dev_cq *cq)
-{
-	struct link_member *m;
-
-	list_for_each(m, cq_bucket(l, cq), by_cq)
-		if (m->cq == cq)
-			return m;
-	return NULL;
-}
-
-/* park.lock serialises joining and leaving. */
-int link_join(struct link *l, struct dev_cq *cq, struct link_member **out)
-{
-	struct link_member *m;
-	int ret;
-
-	lock_get(&l->rx_lock);
-	m = member_find(l, cq);
-	if (m)
-		m->streams++;
-	lock_put(&l->rx_lock);
-	*out = m;
-	if (m)
-		return 0;
-	m = calloc(1, sizeof(*m));
-	if (!m)
-		return -ENOMEM;
-	m->l = l;
-	m->cq = cq;
-	m->streams = 1;
-	m->src.fd = -1;
-	m->src.progress = member_progress;
-	m->src.lease = member_lease;
-	ret = poll_add(cq, &m->src);
-	if (ret) {
-		free(m);
-		return ret;
-	}
-	link_get(l);
-	lock_get(&l->rx_lock);
-	list_add_head(&l->members, &m->node);
-	list_add_head(cq_bucket(l, cq), &m->by_cq);
-	reconsider(l);
-	lock_put(&l->rx_lock);
-	*out = m;
-	return 0;
-}
-
-void link_leave(struct link_member *m)
-{
-	struct link *l = m->l;
-	bool last;
-
-	lock_get(&l->rx_lock);
-	last = !--m->streams;
-	if (last) {
-		list_del(&m->node);
-		list_del(&m->by_cq);
-	}
-	lock_put(&l->rx_lock);
-	if (!last)
-		return;
-	poll_del(&m->src); /* pollers may have leased it up to here */
-	lock_get(&l->rx_lock);
-	if (m->leased)
-		l->leases--;
-	reconsider(l);
-	lock_put(&l->rx_lock);
-	free(m);
-	link_put(l);
 }

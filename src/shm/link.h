@@ -4,9 +4,10 @@
  * mapping, and looking for news costs the same for one stream or ten thousand.
  *
  * Files: ring.c the ring; direct.c access to the peer's memory without it; rec.c its
- * records; link.c life, sending, receiving, who is awake; meet.c how processes find
- * each other (unix sockets); stream.c shared memory as the medium of a stream; open.c
- * streams for QPs known by GID and number; call.c connections of the CM.
+ * records; link.c life, slots, sending; link_rx.c receiving, who is awake; member.c the
+ * CQs that it feeds; meet.c how processes find each other (unix sockets: greeting.c what is
+ * said there, host.c who listens); stream.c shared memory as the medium of a stream;
+ * open.c streams for QPs known by GID and number; call.c connections of the CM.
  *
  * Who receives. A poller that leases the link (dev/poll.h) looks at the ring; the
  * ring's `doze` is 0 then and the peer makes no system call. Else doze is 1: the
@@ -139,11 +140,11 @@ void link_post(struct link *l);
 /* Wakes the peer if it dozes; after publishing. */
 void link_wake(struct link *l);
 
-/* CQ members, counted by streams. */
+/* member.c: CQ members, counted by streams. */
 int link_join(struct link *l, struct dev_cq *cq, struct link_member **out);
 void link_leave(struct link_member *m);
 
-/* Receives; true if anything came. */
+/* link_rx.c: receives; true if anything came. */
 bool link_run(struct link *l, bool by_thread);
 
 /* stream.c: one message of the peer's for s; -EPROTO breaks the stream. -EAGAIN:

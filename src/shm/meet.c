@@ -12,16 +12,11 @@
  * Both then keep the socket, on which nothing more is said: its end is the end of the
  * peer. Equal user ids are demanded of each other (SO_PEERCRED); the overflow id
  * stands for any number of users and proves nothing. */
-#include "shm/shm.h"
+#include "shm/meet.h"
 
-#include "base/conf.h"
 #include "base/fdset.h"
-#include "base/lock.h"
 #include "base/log.h"
-#include "dev/qpn.h"
-#include "shm/call.h"
 #include "shm/greeting.h"
-#include "shm/link.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -34,34 +29,9 @@
 #include <sys/mman.h>
 #include <sys/random.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
-#include <sys/un.h>
 #include <unistd.h>
 
-enum {
-	GREETING_MS = 5000,
-	VISITORS_MAX = 1024, /* of this user, without a whole greeting */
-	BACKLOG = 1024,
-	SHORTAGE_MS = 250,
-	OVERFLOW_UID = 65534,
-};
-#define SEALS (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
-
-enum { FDS = 2 + DIRECT_FDS };
-
-struct meet_name {
-	char text[CALL_NAME_MAX + 1];
-};
-
-/* A name of ours. */
-struct host {
-	struct list node;
-	struct meet_name name;
-	int refs;  /* the descriptor's, the timer's */
-	bool gone; /* the descriptor, not ours, may be closed */
-	struct loop_fd lf;
-	struct loop_timer timer; /* out of descriptors: listens again */
-};
+enum { GREETING_MS = 5000 };
 
 /* A connection whose greetings are not exchanged yet: of ours (caller) or to us. */
 struct guest {
@@ -85,16 +55,9 @@ struct known {
 	struct link *l;
 };
 
-static struct {
-	struct lock lock; /* guards all; outside of a link's locks */
-	struct list hosts, guests, links, known;
-	unsigned visitors;
-	struct link_id id;
-	struct link *self[2]; /* the end that asks, the end that answers */
-	bool ready;
-} meets = { .lock = LOCK_INIT };
+struct meets meets = { .lock = LOCK_INIT };
 
-static void meets_lock(void) ACQUIRE(meets.lock) NO_TSA
+void meets_lock(void) NO_TSA
 {
 	lock_get(&meets.lock);
 	if (meets.ready)
@@ -110,63 +73,23 @@ static void meets_lock(void) ACQUIRE(meets.lock) NO_TSA
 	meets.ready = true;
 }
 
-static void meets_unlock(void) RELEASE(meets.lock) NO_TSA
+void meets_unlock(void) NO_TSA
 {
 	lock_put(&meets.lock);
 }
 
-static void name_of(uint16_t port, struct meet_name *name)
+void meet_name_of(uint16_t port, struct meet_name *name)
 {
 	snprintf(name->text, sizeof(name->text), "anyrdma/1/qp/%u", port);
 }
 
-static socklen_t address_of(const struct meet_name *name, struct sockaddr_un *un)
+socklen_t meet_address(const struct meet_name *name, struct sockaddr_un *un)
 {
 	size_t len = strlen(name->text);
 
 	*un = (struct sockaddr_un){ .sun_family = AF_UNIX };
 	memcpy(un->sun_path + 1, name->text, len);
 	return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + len);
-}
-
-static bool same_name(const struct meet_name *a, const struct meet_name *b)
-{
-	return !strcmp(a->text, b->text);
-}
-
-/* The user of who connected; or of who listens, when it began to. */
-static bool same_user(int fd)
-{
-	struct ucred c;
-	socklen_t len = sizeof(c);
-
-	return !getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &c, &len) && c.uid == geteuid() &&
-	       c.uid != OVERFLOW_UID;
-}
-
-/* A server may have listened as root and be somebody else by now, who must not get at
- * our memory. One in another pid namespace (pid 0) cannot be asked. */
-static bool still_same_user(int fd)
-{
-	unsigned real, effective, saved, fs, me = geteuid();
-	struct ucred c = { 0 };
-	socklen_t len = sizeof(c);
-	char path[64], line[256];
-	bool same = false;
-	FILE *f;
-
-	if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &c, &len))
-		return false;
-	if (!c.pid)
-		return true;
-	snprintf(path, sizeof(path), "/proc/%d/status", c.pid);
-	f = fopen(path, "re");
-	while (f && fgets(line, sizeof(line), f))
-		if (sscanf(line, "Uid: %u %u %u %u", &real, &effective, &saved, &fs) == 4)
-			same = real == me && effective == me && saved == me && fs == me;
-	if (f)
-		fclose(f);
-	return same;
 }
 
 /* ---- answers to who asked --------------------------------------------------------- */
@@ -211,7 +134,7 @@ static struct link *link_of_name(const struct meet_name *name)
 	struct known *k;
 
 	list_for_each(k, &meets.known, node)
-		if (same_name(&k->name, name))
+		if (meet_same_name(&k->name, name))
 			return k->l;
 	return NULL;
 }
@@ -244,126 +167,6 @@ void meet_forget(struct link *l)
 	meets_unlock();
 	if (listed)
 		link_put(l);
-}
-
-/* ---- the segment -------------------------------------------------------------------- */
-
-static struct link_segment *segment_map(int fd)
-{
-	struct link_segment *seg = mmap(NULL, sizeof(*seg), PROT_READ | PROT_WRITE,
-					fd < 0 ? MAP_SHARED | MAP_ANONYMOUS : MAP_SHARED, fd, 0);
-
-	if (seg == MAP_FAILED)
-		return NULL;
-	madvise(seg, sizeof(*seg), MADV_DONTFORK);
-	return seg;
-}
-
-static int segment_new(struct link_segment **seg)
-{
-	int fd = memfd_create("anyrdma link", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-
-	if (fd < 0)
-		return -errno;
-	if (ftruncate(fd, sizeof(**seg)) || fcntl(fd, F_ADD_SEALS, SEALS) ||
-	    !(*seg = segment_map(fd))) {
-		int ret = errno ? -errno : -ENOMEM;
-
-		close(fd);
-		return ret;
-	}
-	return fd;
-}
-
-/* Sealed in its size: a peer that shrank it would have us killed by SIGBUS. */
-static struct link_segment *segment_take(int fd)
-{
-	int seals = fcntl(fd, F_GET_SEALS); /* -1: a file that cannot be sealed */
-	struct stat st;
-
-	if (seals < 0 || (seals & SEALS) != SEALS || fstat(fd, &st) ||
-	    st.st_size != sizeof(struct link_segment))
-		return NULL;
-	return segment_map(fd);
-}
-
-static bool is_eventfd(int fd)
-{
-	char path[64], what[64];
-	ssize_t n;
-
-	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
-	n = readlink(path, what, sizeof(what) - 1);
-	if (n < 0)
-		return false;
-	what[n] = 0;
-	return !strcmp(what, "anon_inode:[eventfd]") && !fcntl(fd, F_SETFL, O_NONBLOCK);
-}
-
-/* ---- greetings ---------------------------------------------------------------------- */
-
-/* With n descriptors; an offer of direct access is made where any are. */
-static int greeting_send(int fd, enum greeting_status status, const int *give, unsigned n)
-{
-	struct greeting g = {
-		.magic = GREETING_MAGIC,
-		.version = GREETING_VERSION,
-		.status = status,
-		.size = sizeof(struct link_segment),
-		.id = meets.id,
-	};
-	struct iovec iov = { &g, sizeof(g) };
-	union {
-		struct cmsghdr h;
-		char buf[CMSG_SPACE(FDS * sizeof(int))];
-	} c;
-	struct msghdr msg = { .msg_iov = &iov, .msg_iovlen = 1 };
-	int fds[FDS];
-
-	if (n) {
-		memcpy(fds, give, n * sizeof(int));
-		n += direct_offer(&g.direct, fds + n);
-		memset(&c, 0, sizeof(c));
-		msg.msg_control = c.buf;
-		msg.msg_controllen = CMSG_SPACE(n * sizeof(int));
-		c.h.cmsg_level = SOL_SOCKET;
-		c.h.cmsg_type = SCM_RIGHTS;
-		c.h.cmsg_len = CMSG_LEN(n * sizeof(int));
-		memcpy(CMSG_DATA(&c.h), fds, n * sizeof(int));
-	}
-	/* A fresh unix socket takes so little in one piece. */
-	return sendmsg(fd, &msg, MSG_DONTWAIT | MSG_NOSIGNAL) == sizeof(g) ? 0 : -EIO;
-}
-
-/* Number of descriptors that came along, into fds; -EAGAIN, -errno. */
-static int greeting_recv(int fd, struct greeting *g, int fds[FDS])
-{
-	struct iovec iov = { g, sizeof(*g) };
-	union {
-		struct cmsghdr h;
-		char buf[CMSG_SPACE(FDS * sizeof(int))];
-	} c;
-	struct msghdr msg = { .msg_iov = &iov,
-			      .msg_iovlen = 1,
-			      .msg_control = c.buf,
-			      .msg_controllen = sizeof(c.buf) };
-	ssize_t got = recvmsg(fd, &msg, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-	int n = 0;
-
-	if (got < 0)
-		return errno == EINTR ? -EAGAIN : -errno;
-	for (struct cmsghdr *h = CMSG_FIRSTHDR(&msg); h; h = CMSG_NXTHDR(&msg, h)) {
-		if (h->cmsg_level != SOL_SOCKET || h->cmsg_type != SCM_RIGHTS)
-			continue;
-		n = (int)((h->cmsg_len - CMSG_LEN(0)) / sizeof(int));
-		memcpy(fds, CMSG_DATA(h), (size_t)n * sizeof(int));
-	}
-	if (got == sizeof(*g) && g->magic == GREETING_MAGIC && g->version == GREETING_VERSION &&
-	    g->size == sizeof(struct link_segment) && !(msg.msg_flags & MSG_CTRUNC))
-		return n;
-	for (int i = 0; i < n; i++)
-		close(fds[i]);
-	return got ? -EPROTO : -ECONNRESET;
 }
 
 /* ---- guests -------------------------------------------------------------------------- */
@@ -419,7 +222,7 @@ static void guest_timeout(struct loop_timer *t)
 
 static void guest_ready(struct loop_fd *lf, uint32_t revents);
 
-static struct guest *guest_new(int fd, bool caller, const struct meet_name *name)
+struct guest *guest_new(int fd, bool caller, const struct meet_name *name)
 {
 	struct guest *g = calloc(1, sizeof(*g));
 
@@ -476,7 +279,7 @@ static int caller_step(struct guest *g, const struct greeting *gr, int *fds, int
 		if (!l)
 			return -EAGAIN;
 	} else {
-		if (gr->status != GREETING_OK || n < 1 || !is_eventfd(fds[0]))
+		if (gr->status != GREETING_OK || n < 1 || !greeting_eventfd(fds[0]))
 			return -EPROTO;
 		wake = fdset_take(fds[0]);
 		fds[0] = -1;
@@ -505,12 +308,12 @@ static int visitor_step(struct guest *g, const struct greeting *gr, int *fds, in
 	struct link *l;
 
 	lock_assert_held(&meets.lock);
-	if (gr->status != GREETING_HELLO || n < 2 || !is_eventfd(fds[1]) ||
-	    !same_user(g->lf.fd))
+	if (gr->status != GREETING_HELLO || n < 2 || !greeting_eventfd(fds[1]) ||
+	    !greeting_same_user(g->lf.fd))
 		return -EPROTO;
 	if (link_of_id(&gr->id))
-		return greeting_send(g->lf.fd, GREETING_EXISTS, NULL, 0);
-	seg = segment_take(fds[0]);
+		return greeting_send(g->lf.fd, &meets.id, GREETING_EXISTS, NULL, 0);
+	seg = link_segment_take(fds[0]);
 	wake = fdset_take(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
 	if (!seg || wake < 0)
 		goto fail;
@@ -524,7 +327,7 @@ static int visitor_step(struct guest *g, const struct greeting *gr, int *fds, in
 	direct_join(l, 1, &gr->direct, fds + 2, n - 2);
 	*start = l;
 	/* The peer may send as soon as it reads this; its records wait in the ring. */
-	return greeting_send(g->lf.fd, GREETING_OK, &wake, 1);
+	return greeting_send(g->lf.fd, &meets.id, GREETING_OK, &wake, 1);
 fail:
 	if (seg)
 		munmap(seg, sizeof(*seg));
@@ -538,7 +341,7 @@ static void guest_ready(struct loop_fd *lf, uint32_t revents)
 	struct guest *g = container_of(lf, struct guest, lf);
 	struct link *start = NULL;
 	struct greeting gr;
-	int fds[FDS] = { -1, -1 }, n, ret;
+	int fds[GREETING_FDS] = { -1, -1 }, n, ret;
 
 	(void)revents;
 	meets_lock();
@@ -573,7 +376,7 @@ static void guest_ready(struct loop_fd *lf, uint32_t revents)
 static int caller_start(const struct meet_name *name, struct guest **out)
 {
 	struct sockaddr_un un;
-	socklen_t len = address_of(name, &un);
+	socklen_t len = meet_address(name, &un);
 	int fd = fdset_take(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
 	int fds[2], ret = -ENOMEM;
 	struct guest *g;
@@ -586,7 +389,7 @@ static int caller_start(const struct meet_name *name, struct guest **out)
 		fdset_close(fd);
 		return ret;
 	}
-	if (!same_user(fd) || !still_same_user(fd)) {
+	if (!greeting_same_user(fd) || !greeting_still_same_user(fd)) {
 		fdset_close(fd);
 		return -EPERM;
 	}
@@ -595,11 +398,11 @@ static int caller_start(const struct meet_name *name, struct guest **out)
 		fdset_close(fd);
 		return -ENOMEM;
 	}
-	fds[0] = segment_new(&g->seg);
+	fds[0] = link_segment_new(&g->seg);
 	g->wake = fdset_take(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
 	fds[1] = g->wake;
 	if (fds[0] >= 0 && g->wake >= 0)
-		ret = greeting_send(fd, GREETING_HELLO, fds, 2);
+		ret = greeting_send(fd, &meets.id, GREETING_HELLO, fds, 2);
 	if (fds[0] >= 0)
 		close(fds[0]);
 	if (ret)
@@ -614,25 +417,15 @@ static struct guest *caller_find(const struct meet_name *name)
 	struct guest *g;
 
 	list_for_each(g, &meets.guests, node)
-		if (g->caller && same_name(&g->name, name))
+		if (g->caller && meet_same_name(&g->name, name))
 			return g;
-	return NULL;
-}
-
-static struct host *host_find(const struct meet_name *name)
-{
-	struct host *h;
-
-	list_for_each(h, &meets.hosts, node)
-		if (same_name(&h->name, name))
-			return h;
 	return NULL;
 }
 
 /* Two ends in one process: one asks, the other answers. */
 static int self_new(struct link *both[2])
 {
-	struct link_segment *seg = segment_map(-1);
+	struct link_segment *seg = link_segment_map(-1);
 	int wake[2], peer[2], ret = -EMFILE;
 
 	if (!seg)
@@ -716,7 +509,7 @@ void meet_ask(uint16_t port, struct meet *m)
 {
 	struct meet_name name;
 
-	name_of(port, &name);
+	meet_name_of(port, &name);
 	ask(&name, true, m);
 }
 
@@ -726,148 +519,4 @@ void meet_ask_name(const char *text, struct meet *m)
 
 	snprintf(name.text, sizeof(name.text), "%s", text);
 	ask(&name, false, m);
-}
-
-/* ---- listening -------------------------------------------------------------------------- */
-
-/* The next visitor, or -errno. */
-static int host_accept(struct host *h)
-{
-	int fd;
-
-	lock_assert_held(&meets.lock);
-	if (h->gone)
-		return -EAGAIN;
-	fd = accept4(h->lf.fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
-	if (fd < 0)
-		return -errno;
-	fd = fdset_take(fd);
-	/* Nothing is taken from strangers: what they give might be hard to close. */
-	if (meets.visitors >= VISITORS_MAX || !same_user(fd) || !guest_new(fd, false, &h->name))
-		fdset_close(fd);
-	return 0;
-}
-
-static void host_ready(struct loop_fd *lf, uint32_t revents)
-{
-	struct host *h = container_of(lf, struct host, lf);
-	int ret;
-
-	(void)revents;
-	meets_lock();
-	while (!(ret = host_accept(h)) || ret == -EINTR)
-		;
-	if (ret == -EMFILE || ret == -ENFILE) {
-		log_warn("no descriptor for a link: %s", strerror(-ret));
-		loop_fd_mod(&h->lf, 0);
-		if (loop_timer_set(&h->timer, loop_now() + SHORTAGE_MS * MSEC))
-			h->refs++;
-	}
-	meets_unlock();
-}
-
-static void host_put(struct host *h)
-{
-	lock_assert_held(&meets.lock);
-	if (!--h->refs)
-		free(h);
-}
-
-static void host_again(struct loop_timer *t)
-{
-	struct host *h = container_of(t, struct host, timer);
-
-	meets_lock();
-	if (!h->gone)
-		loop_fd_mod(&h->lf, EPOLLIN);
-	host_put(h);
-	meets_unlock();
-}
-
-static void host_forgotten(struct loop_fd *lf)
-{
-	meets_lock();
-	host_put(container_of(lf, struct host, lf));
-	meets_unlock();
-}
-
-static int host_new(int fd, const struct meet_name *name)
-{
-	struct host *h = calloc(1, sizeof(*h));
-	int ret;
-
-	lock_assert_held(&meets.lock);
-	if (!h)
-		return -ENOMEM;
-	h->refs = 1;
-	h->name = *name;
-	h->timer.fire = host_again;
-	h->lf = (struct loop_fd){ .fd = fd, .events = EPOLLIN, .ready = host_ready };
-	ret = listen(fd, BACKLOG) ? -errno : loop_fd_add(&h->lf);
-	if (ret)
-		free(h);
-	else
-		list_add_tail(&meets.hosts, &h->node);
-	return ret;
-}
-
-/* A rendezvous port of ours: for good. */
-static int host_port(const struct meet_name *name)
-{
-	struct sockaddr_un un;
-	socklen_t len = address_of(name, &un);
-	int fd = fdset_take(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-	int ret = fd < 0 || bind(fd, (struct sockaddr *)&un, len) ? -errno : 0;
-
-	if (!ret)
-		ret = host_new(fd, name);
-	if (ret) {
-		log_info("no unix socket %s, TCP alone: %s", name->text, strerror(-ret));
-		if (fd >= 0)
-			fdset_close(fd);
-	}
-	return ret;
-}
-
-int meet_listen(uint16_t port)
-{
-	struct meet_name name;
-	int ret = 0;
-
-	name_of(port, &name);
-	meets_lock();
-	if (!host_find(&name))
-		ret = host_port(&name);
-	meets_unlock();
-	return ret;
-}
-
-int meet_host(int fd, const char *text)
-{
-	struct meet_name name;
-	int ret;
-
-	snprintf(name.text, sizeof(name.text), "%s", text);
-	meets_lock();
-	ret = host_new(fd, &name);
-	meets_unlock();
-	return ret;
-}
-
-void meet_unhost(const char *text)
-{
-	struct meet_name name;
-	struct host *h;
-
-	snprintf(name.text, sizeof(name.text), "%s", text);
-	meets_lock();
-	h = host_find(&name);
-	if (h) {
-		h->gone = true;
-		list_del(&h->node);
-		if (loop_timer_stop(&h->timer))
-			host_put(h);
-		loop_fd_del(&h->lf, host_forgotten);
-	}
-	meets_unlock();
 }

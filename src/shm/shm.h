@@ -54,11 +54,12 @@ struct meet {
 	int err;
 };
 void meet_ask(uint16_t port, struct meet *m);
+/* host.c: others find this process under the port (for good). */
 int meet_listen(uint16_t port);
 /* The same by abstract unix name, of a socket that its owner has bound and keeps.
  * -ECONNREFUSED: nobody listens under it. */
 void meet_ask_name(const char *name, struct meet *m);
-int meet_host(int fd, const char *name);
+int meet_host(int fd, const char *name); /* host.c */
 void meet_unhost(const char *name);
 /* The link is dead: nobody gets it any more. */
 void meet_forget(struct link *l);

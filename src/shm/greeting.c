@@ -1,0 +1,167 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Who may have a link, the memory that it is made of, and how it is handed over. */
+#include "shm/greeting.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { OVERFLOW_UID = 65534 };
+#define SEALS (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
+
+/* ---- the user ----------------------------------------------------------------------- */
+
+bool greeting_same_user(int fd)
+{
+	struct ucred c;
+	socklen_t len = sizeof(c);
+
+	return !getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &c, &len) && c.uid == geteuid() &&
+	       c.uid != OVERFLOW_UID;
+}
+
+bool greeting_still_same_user(int fd)
+{
+	unsigned real, effective, saved, fs, me = geteuid();
+	struct ucred c = { 0 };
+	socklen_t len = sizeof(c);
+	char path[64], line[256];
+	bool same = false;
+	FILE *f;
+
+	if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &c, &len))
+		return false;
+	if (!c.pid)
+		return true;
+	snprintf(path, sizeof(path), "/proc/%d/status", c.pid);
+	f = fopen(path, "re");
+	while (f && fgets(line, sizeof(line), f))
+		if (sscanf(line, "Uid: %u %u %u %u", &real, &effective, &saved, &fs) == 4)
+			same = real == me && effective == me && saved == me && fs == me;
+	if (f)
+		fclose(f);
+	return same;
+}
+
+/* ---- the segment -------------------------------------------------------------------- */
+
+struct link_segment *link_segment_map(int fd)
+{
+	struct link_segment *seg = mmap(NULL, sizeof(*seg), PROT_READ | PROT_WRITE,
+					fd < 0 ? MAP_SHARED | MAP_ANONYMOUS : MAP_SHARED, fd, 0);
+
+	if (seg == MAP_FAILED)
+		return NULL;
+	madvise(seg, sizeof(*seg), MADV_DONTFORK);
+	return seg;
+}
+
+int link_segment_new(struct link_segment **seg)
+{
+	int fd = memfd_create("anyrdma link", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+
+	if (fd < 0)
+		return -errno;
+	if (ftruncate(fd, sizeof(**seg)) || fcntl(fd, F_ADD_SEALS, SEALS) ||
+	    !(*seg = link_segment_map(fd))) {
+		int ret = errno ? -errno : -ENOMEM;
+
+		close(fd);
+		return ret;
+	}
+	return fd;
+}
+
+struct link_segment *link_segment_take(int fd)
+{
+	int seals = fcntl(fd, F_GET_SEALS); /* -1: a file that cannot be sealed */
+	struct stat st;
+
+	if (seals < 0 || (seals & SEALS) != SEALS || fstat(fd, &st) ||
+	    st.st_size != sizeof(struct link_segment))
+		return NULL;
+	return link_segment_map(fd);
+}
+
+bool greeting_eventfd(int fd)
+{
+	char path[64], what[64];
+	ssize_t n;
+
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+	n = readlink(path, what, sizeof(what) - 1);
+	if (n < 0)
+		return false;
+	what[n] = 0;
+	return !strcmp(what, "anon_inode:[eventfd]") && !fcntl(fd, F_SETFL, O_NONBLOCK);
+}
+
+/* ---- greetings ---------------------------------------------------------------------- */
+
+int greeting_send(int fd, const struct link_id *id, enum greeting_status status,
+		  const int *give, unsigned n)
+{
+	struct greeting g = {
+		.magic = GREETING_MAGIC,
+		.version = GREETING_VERSION,
+		.status = status,
+		.size = sizeof(struct link_segment),
+		.id = *id,
+	};
+	struct iovec iov = { &g, sizeof(g) };
+	union {
+		struct cmsghdr h;
+		char buf[CMSG_SPACE(GREETING_FDS * sizeof(int))];
+	} c;
+	struct msghdr msg = { .msg_iov = &iov, .msg_iovlen = 1 };
+	int fds[GREETING_FDS];
+
+	if (n) {
+		memcpy(fds, give, n * sizeof(int));
+		n += direct_offer(&g.direct, fds + n);
+		memset(&c, 0, sizeof(c));
+		msg.msg_control = c.buf;
+		msg.msg_controllen = CMSG_SPACE(n * sizeof(int));
+		c.h.cmsg_level = SOL_SOCKET;
+		c.h.cmsg_type = SCM_RIGHTS;
+		c.h.cmsg_len = CMSG_LEN(n * sizeof(int));
+		memcpy(CMSG_DATA(&c.h), fds, n * sizeof(int));
+	}
+	/* A fresh unix socket takes so little in one piece. */
+	return sendmsg(fd, &msg, MSG_DONTWAIT | MSG_NOSIGNAL) == sizeof(g) ? 0 : -EIO;
+}
+
+int greeting_recv(int fd, struct greeting *g, int fds[GREETING_FDS])
+{
+	struct iovec iov = { g, sizeof(*g) };
+	union {
+		struct cmsghdr h;
+		char buf[CMSG_SPACE(GREETING_FDS * sizeof(int))];
+	} c;
+	struct msghdr msg = { .msg_iov = &iov,
+			      .msg_iovlen = 1,
+			      .msg_control = c.buf,
+			      .msg_controllen = sizeof(c.buf) };
+	ssize_t got = recvmsg(fd, &msg, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+	int n = 0;
+
+	if (got < 0)
+		return errno == EINTR ? -EAGAIN : -errno;
+	for (struct cmsghdr *h = CMSG_FIRSTHDR(&msg); h; h = CMSG_NXTHDR(&msg, h)) {
+		if (h->cmsg_level != SOL_SOCKET || h->cmsg_type != SCM_RIGHTS)
+			continue;
+		n = (int)((h->cmsg_len - CMSG_LEN(0)) / sizeof(int));
+		memcpy(fds, CMSG_DATA(h), (size_t)n * sizeof(int));
+	}
+	if (got == sizeof(*g) && g->magic == GREETING_MAGIC && g->version == GREETING_VERSION &&
+	    g->size == sizeof(struct link_segment) && !(msg.msg_flags & MSG_CTRUNC))
+		return n;
+	for (int i = 0; i < n; i++)
+		close(fds[i]);
+	return got ? -EPROTO : -ECONNRESET;
+}
