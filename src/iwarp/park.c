@@ -100,8 +100,12 @@ static struct wanted *wanted_find(const struct stream_key *k)
 static struct wanted *wanted_of(struct dev_qp *qp)
 {
 	struct wanted *w;
+	uint32_t qpn;
 
-	list_for_each(w, &park.wanted[bucket(qp->attr.dest_qp_num)], link)
+	lock_get(&qp->lock); /* another thread may be on the way to RTR */
+	qpn = qp->attr.dest_qp_num;
+	lock_put(&qp->lock);
+	list_for_each(w, &park.wanted[bucket(qpn)], link)
 		if (w->qp == qp)
 			return w;
 	return NULL;
@@ -289,8 +293,11 @@ static void wanted_timeout(struct loop_timer *t)
 /* Work waits for its stream. */
 static void wanted_work(struct wanted *w)
 {
-	uint64_t budget = req_budget(w->qp);
+	uint64_t budget;
 
+	lock_get(&w->qp->lock); /* another thread may be on the way to RTS */
+	budget = req_budget(w->qp);
+	lock_put(&w->qp->lock);
 	if (w->ticks >= UC_TICKS)
 		uc_vanish(w->qp);
 	if (w->has_work)
