@@ -88,17 +88,39 @@ struct link_segment *link_segment_take(int fd)
 	return link_segment_map(fd);
 }
 
-bool greeting_eventfd(int fd)
+/* ---- the pipe ----------------------------------------------------------------------- */
+
+/* Asking the name alone cannot hang, whatever file it is. Who has it open both ways
+ * never sees the other end close: no SIGPIPE, no EPOLLHUP. */
+int greeting_wake_take(int fd)
 {
-	char path[64], what[64];
-	ssize_t n;
+	static const char pipe_name[] = "pipe:[";
+	char path[64], what[64] = { 0 };
+	int own;
 
 	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
-	n = readlink(path, what, sizeof(what) - 1);
-	if (n < 0)
-		return false;
-	what[n] = 0;
-	return !strcmp(what, "anon_inode:[eventfd]") && !fcntl(fd, F_SETFL, O_NONBLOCK);
+	if (readlink(path, what, sizeof(what) - 1) < 0)
+		return -errno;
+	if (strncmp(what, pipe_name, sizeof(pipe_name) - 1))
+		return -EPROTO;
+	own = open(path, O_RDWR | O_NONBLOCK | O_CLOEXEC);
+	return own < 0 ? -errno : own;
+}
+
+int greeting_wake_new(int *give)
+{
+	int p[2], own;
+
+	if (pipe2(p, O_NONBLOCK | O_CLOEXEC))
+		return -errno;
+	fcntl(p[1], F_SETPIPE_SZ, 1); /* a page: less of what a user may have */
+	own = greeting_wake_take(p[0]);
+	close(p[0]);
+	if (own < 0)
+		close(p[1]);
+	else
+		*give = p[1];
+	return own;
 }
 
 /* ---- greetings ---------------------------------------------------------------------- */

@@ -7,9 +7,9 @@
 #include "shm/direct.h"
 #include "shm/link.h"
 
-enum { GREETING_MAGIC = 0x61726c6b, GREETING_VERSION = 2 };
+enum { GREETING_MAGIC = 0x61726c6b, GREETING_VERSION = 3 };
 
-/* The segment and an eventfd, at most, and those of direct access. */
+/* The segment and a pipe, at most, and those of direct access. */
 enum { GREETING_FDS = 2 + DIRECT_FDS };
 
 enum greeting_status { GREETING_HELLO, GREETING_OK, GREETING_EXISTS, GREETING_NO };
@@ -35,8 +35,14 @@ int link_segment_new(struct link_segment **seg);
 /* The peer's, if sealed in its size (a peer that shrank it would have us killed by
  * SIGBUS), else NULL. */
 struct link_segment *link_segment_take(int fd);
-/* What came is an eventfd; it does not block. */
-bool greeting_eventfd(int fd);
+/* Wake-ups go through a pipe each way. The ends that are handed over, whose flags the
+ * peer may change and which it may fill, are not used: both sides open the pipe again
+ * (/proc/self/fd). That description is the opener's alone and does not block.
+ *
+ * Ours of a new pipe, and what to give to the peer; or -errno. */
+int greeting_wake_new(int *give);
+/* Ours of the pipe that came; or -errno. fd stays the caller's. */
+int greeting_wake_take(int fd);
 
 /* With n descriptors; an offer of direct access is made where any are. */
 int greeting_send(int fd, const struct link_id *id, enum greeting_status status,

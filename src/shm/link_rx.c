@@ -310,12 +310,12 @@ static void linger(struct link *l)
 void link_wake_ready(struct loop_fd *lf, uint32_t revents)
 {
 	struct link *l = container_of(lf, struct link, wake);
-	uint64_t count;
+	uint64_t count[64]; /* more than one means as much */
 	bool bad, bulk;
 
 	(void)revents;
-	if (read(lf->fd, &count, sizeof(count)) < 0 && errno != EAGAIN)
-		log_debug("eventfd of a link: %s", strerror(errno));
+	if (read(lf->fd, count, sizeof(count)) < 0 && errno != EAGAIN)
+		log_debug("wake-up of a link: %s", strerror(errno));
 	link_run_thread(l);
 	lock_get(&l->rx_lock);
 	bulk = l->bulk;

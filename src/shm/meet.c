@@ -4,8 +4,8 @@
  * listener. Abstract names are the network namespace's, as the addresses are that led
  * here, and leave nothing behind.
  *
- *	connector: greeting, with the segment and its eventfd
- *	listener:  greeting, with its eventfd; or "exists": there is a link already
+ *	connector: greeting, with the segment and the pipe that wakes it
+ *	listener:  greeting, with its pipe; or "exists": there is a link already
  *
  * and with what direct access needs, where they grant it to each other (direct.c).
  *
@@ -279,10 +279,11 @@ static int caller_step(struct guest *g, const struct greeting *gr, int *fds, int
 		if (!l)
 			return -EAGAIN;
 	} else {
-		if (gr->status != GREETING_OK || n < 1 || !greeting_eventfd(fds[0]))
+		if (gr->status != GREETING_OK || n < 1)
 			return -EPROTO;
-		wake = fdset_take(fds[0]);
-		fds[0] = -1;
+		wake = fdset_take(greeting_wake_take(fds[0]));
+		if (wake < 0)
+			return wake;
 		l = guest_to_link(g, gr, g->seg, g->wake, wake);
 		if (!l) {
 			fdset_close(wake);
@@ -304,36 +305,38 @@ static int visitor_step(struct guest *g, const struct greeting *gr, int *fds, in
 			struct link **start)
 {
 	struct link_segment *seg;
-	int wake, peer_wake;
+	int wake, peer_wake, give = -1, ret;
 	struct link *l;
 
 	lock_assert_held(&meets.lock);
-	if (gr->status != GREETING_HELLO || n < 2 || !greeting_eventfd(fds[1]) ||
-	    !greeting_same_user(g->lf.fd))
+	if (gr->status != GREETING_HELLO || n < 2 || !greeting_same_user(g->lf.fd))
 		return -EPROTO;
 	if (link_of_id(&gr->id))
 		return greeting_send(g->lf.fd, &meets.id, GREETING_EXISTS, NULL, 0);
 	seg = link_segment_take(fds[0]);
-	wake = fdset_take(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-	if (!seg || wake < 0)
+	wake = fdset_take(greeting_wake_new(&give));
+	peer_wake = fdset_take(greeting_wake_take(fds[1]));
+	if (!seg || wake < 0 || peer_wake < 0)
 		goto fail;
-	peer_wake = fdset_take(fds[1]);
-	fds[1] = -1;
 	l = guest_to_link(g, gr, seg, wake, peer_wake);
-	if (!l) {
-		fdset_close(peer_wake);
+	if (!l)
 		goto fail;
-	}
 	direct_join(l, 1, &gr->direct, fds + 2, n - 2);
 	*start = l;
 	/* The peer may send as soon as it reads this; its records wait in the ring. */
-	return greeting_send(g->lf.fd, &meets.id, GREETING_OK, &wake, 1);
+	ret = greeting_send(g->lf.fd, &meets.id, GREETING_OK, &give, 1);
+	close(give);
+	return ret;
 fail:
 	if (seg)
 		munmap(seg, sizeof(*seg));
-	if (wake >= 0)
+	if (wake >= 0) {
 		fdset_close(wake);
-	return -ENOMEM;
+		close(give);
+	}
+	if (peer_wake >= 0)
+		fdset_close(peer_wake);
+	return peer_wake == -EPROTO ? -EPROTO : -ENOMEM;
 }
 
 static void guest_ready(struct loop_fd *lf, uint32_t revents)
@@ -399,12 +402,13 @@ static int caller_start(const struct meet_name *name, struct guest **out)
 		return -ENOMEM;
 	}
 	fds[0] = link_segment_new(&g->seg);
-	g->wake = fdset_take(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-	fds[1] = g->wake;
+	g->wake = fdset_take(greeting_wake_new(&fds[1]));
 	if (fds[0] >= 0 && g->wake >= 0)
 		ret = greeting_send(fd, &meets.id, GREETING_HELLO, fds, 2);
 	if (fds[0] >= 0)
 		close(fds[0]);
+	if (g->wake >= 0)
+		close(fds[1]);
 	if (ret)
 		guest_end(g);
 	else

@@ -24,7 +24,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -50,7 +49,7 @@ enum act {
 	ACT_RECORD,   /* u8 kind, u16 n, n bytes: any record */
 	ACT_SCRIBBLE, /* u32 where, u8 n, n bytes: anywhere in the segment */
 	ACT_INDEX,    /* u8 which, u32: head, doze or full of a ring */
-	ACT_WAKE,     /* its eventfd */
+	ACT_WAKE,     /* its pipe */
 	ACT_STEP,     /* time passes */
 	ACT_POST,     /* work for the QP */
 	ACT_TAKE,     /* read its ring */
@@ -97,7 +96,7 @@ struct run {
 	const uint8_t *at, *end;
 	struct ibv_qp *qp;
 	uint32_t qpn; /* the peer's */
-	int sock, wake; /* ours; the library's eventfd */
+	int sock, wake; /* ours; the library's pipe */
 	struct link_segment *seg;
 	struct ring_tx tx;
 	struct ring_rx rx;
@@ -419,13 +418,21 @@ static void map(struct run *r, int fd, int side)
 	r->rx = (struct ring_rx){ .sh = &r->seg->ring[!side] };
 }
 
+static void take_wake(struct run *r, int fd)
+{
+	r->wake = greeting_wake_take(fd);
+	MUST(r->wake >= 0);
+	close(fd);
+}
+
 static bool visit(struct run *r)
 {
 	int memfd = memfd_create("fuzz", MFD_ALLOW_SEALING | MFD_CLOEXEC);
-	int wake = eventfd(0, EFD_CLOEXEC), fds[2] = { memfd, wake };
+	int wake = -1, own = greeting_wake_new(&wake), fds[2] = { memfd, wake };
 	struct sockaddr_un un;
 	socklen_t len = name_of(r->qp->qp_num >> 8, &un);
 	bool good;
+	int got;
 
 	r->sock = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
 	MUST(memfd >= 0 && wake >= 0 && r->sock >= 0);
@@ -436,9 +443,10 @@ static bool visit(struct run *r)
 	greet(r, GREETING_HELLO, fds, 2);
 	close(memfd);
 	close(wake);
-	good = !greeted(r, &r->wake, 1);
-	if (!good)
-		r->wake = -1;
+	close(own);
+	good = !greeted(r, &got, 1);
+	if (good)
+		take_wake(r, got);
 	return good;
 }
 
@@ -449,7 +457,7 @@ static void offer_file(const struct run *r)
 	static bool done;
 	struct run c = { .wake = -1, .qp = r->qp };
 	int file = open(".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600), got;
-	int fds[2] = { file, eventfd(0, EFD_CLOEXEC) };
+	int wake = -1, own = greeting_wake_new(&wake), fds[2] = { file, wake };
 	struct sockaddr_un un;
 	socklen_t len = name_of(r->qp->qp_num >> 8, &un);
 
@@ -464,12 +472,13 @@ static void offer_file(const struct run *r)
 	done = true;
 	if (file >= 0)
 		close(file);
-	close(fds[1]);
+	close(own);
+	close(wake);
 }
 
 static bool host(struct run *r, int listener)
 {
-	int wake = eventfd(0, EFD_CLOEXEC), fds[2];
+	int wake = -1, own = greeting_wake_new(&wake), fds[2];
 	struct timeval patience = { .tv_sec = PATIENCE_S };
 
 	setsockopt(listener, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
@@ -478,9 +487,10 @@ static bool host(struct run *r, int listener)
 	MUST(!greeted(r, fds, 2));
 	map(r, fds[0], 1);
 	close(fds[0]);
-	r->wake = fds[1];
+	take_wake(r, fds[1]);
 	greet(r, GREETING_OK, &wake, 1);
 	close(wake);
+	close(own);
 	return true;
 }
 
@@ -518,7 +528,7 @@ static void wake(struct run *r)
 
 	atomic_store(&r->tx.sh->doze, 0);
 	if (r->wake >= 0)
-		MUST(write(r->wake, &one, sizeof(one)) == sizeof(one));
+		MUST(write(r->wake, &one, sizeof(one)) == sizeof(one) || errno == EAGAIN);
 }
 
 /* Small numbers stand for themselves, from 0x40 on for the slot that is right, from

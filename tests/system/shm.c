@@ -6,6 +6,7 @@
 #include "side.h"
 
 #include <dirent.h>
+#include <fcntl.h>
 #include <sched.h>
 #include <signal.h>
 #include <sys/resource.h>
@@ -448,6 +449,74 @@ static void we_fork(void)
 	stop();
 }
 
+/* ---- hostile peers ---------------------------------------------------------------- */
+
+/* A peer that lays hands on the descriptors of wake-ups, which both sides have: fills
+ * them, empties them, has whoever uses them wait. Its own thread gets nothing of this: it
+ * looks at an end of nowhere. */
+static void seize(int fd)
+{
+	uint64_t much = UINT64_MAX - 1;
+	int keep = dup(fd), null = open("/dev/null", O_RDWR);
+
+	MUST(keep >= 0 && null >= 0);
+	MUST(dup2(null, fd) == fd);
+	close(null);
+	MUST(!fcntl(keep, F_SETFL, O_NONBLOCK));
+	while (write(keep, &much, sizeof(much)) > 0)
+		;
+	MUST(!fcntl(keep, F_SETFL, 0));
+}
+
+static void seizer(struct peer *me, void *arg)
+{
+	char path[64], what[64];
+	struct other o;
+	struct side s;
+	int seized = 0;
+
+	(void)arg;
+	joined_peer(me, &s, &o);
+	usleep(100000); /* leases end: the thread is in charge, and dozes */
+	for (int fd = 1024; fd < 1100; fd++) { /* ours are there: base/fdset.h */
+		ssize_t n;
+
+		snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+		n = readlink(path, what, sizeof(what) - 1);
+		what[n > 0 ? n : 0] = 0;
+		if (strcmp(what, "anon_inode:[eventfd]") && strncmp(what, "pipe:[", 6))
+			continue;
+		seize(fd);
+		seized++;
+	}
+	CHECK(seized >= 2);
+	peer_say(me, 's');
+	hang(me);
+}
+
+static void its_descriptors_block(void)
+{
+	struct ibv_sge sge;
+	struct ibv_send_wr wr;
+	struct peer p;
+
+	setenv("ANYRDMA_DIRECT", "off", 1); /* each write is said, and wakes */
+	p = peer_start(seizer, NULL);
+	start(&p);
+	peer_hear(&p, 's');
+	sge = conf_sge(&x.b, 0, 8);
+	AT("posting: what the peer's wake-up is must not matter");
+	for (int i = 0; i < 20; i++) {
+		wr = write_to(&there, &sge, 10 + i);
+		OK(conf_post(x.qp, &wr));
+		conf_wc_ok(x.cq, 10 + i); /* its thread spins: nothing is taken back */
+		usleep(10000);		  /* ours is in charge again */
+	}
+	peer_kill(&p);
+	gone_in_time(conf_now());
+	stop();
+}
+
 /* ---- who may ---------------------------------------------------------------------- */
 
 /* In a namespace of its own, where our pid does not exist. */
@@ -596,6 +665,7 @@ static const struct conf_case cases[] = {
 	CASE(execed_over),
 	CASE(forked),
 	CASE(we_fork),
+	CASE(its_descriptors_block),
 	CASE(another_pid_namespace),
 	CASE(another_uid_falls_back_to_tcp),
 	CASE(idle_processes_use_no_cpu),
