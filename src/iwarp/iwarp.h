@@ -189,7 +189,9 @@ struct iw_rx {
 	uint32_t resync_number;
 	uint32_t msn0, msn1;
 	uint32_t msg_off;	/* bytes of the current Send */
-	uint32_t write_len;	/* bytes of the current Write */
+	uint32_t write_len;	/* bytes of the current Write, and if there are any: */
+	uint32_t write_stag;	/* its key */
+	uint64_t write_end;	/* where it goes on */
 	bool imm_have, imm_se;
 	uint32_t imm;
 	bool ack_owed;		/* accepted requests are not acknowledged yet */
@@ -434,6 +436,9 @@ uint64_t req_budget(const struct dev_qp *qp); /* ns; UINT64_MAX: never */
 /* responder.c */
 int resp_begin(struct stream *s) REQUIRES(s->lock); /* header of a request */
 void resp_end(struct stream *s) REQUIRES(s->lock);  /* its payload is placed */
+/* The peer says that it has placed the len bytes before the (empty) Write's offset
+ * itself. They are checked as if they had come with it. 0 or -EPROTO. */
+int resp_placed(struct stream *s, uint32_t len) REQUIRES(s->lock);
 void resp_nak(struct stream *s, enum nak_code code) REQUIRES(s->lock);
 void resp_fail(struct stream *s, enum nak_code code, enum ibv_wc_status st, int ev,
 	       const char *why) REQUIRES(s->lock);

@@ -343,12 +343,35 @@ static void begin_write(struct stream *s)
 	bool empty = !rx->h.payload && (rx->h.last || !s->p.extended);
 
 	lock_assert_held(&s->lock);
+	if (s->p.extended && !s->p.unreliable && rx->write_len &&
+	    (rx->h.to != rx->write_end || rx->h.stag != rx->write_stag)) {
+		resp_fail(s, NAK_INV_REQ, IBV_WC_SUCCESS, IBV_EVENT_QP_REQ_ERR,
+			  "the segments of a write are not one range");
+		return;
+	}
 	if (empty && !s->p.extended) /* may come before anything is allowed (RFC 6581) */
 		rx->place = PLACE_WRITE;
 	else if (served(s, IBV_ACCESS_REMOTE_WRITE) &&
 		 (empty || allowed(s, IBV_ACCESS_REMOTE_WRITE, rx->h.stag, rx->h.to,
 				   rx->h.payload)))
 		rx->place = PLACE_WRITE;
+}
+
+int resp_placed(struct stream *s, uint32_t len)
+{
+	struct iw_rx *rx = &s->rx;
+
+	if (rx->h.payload || !rx->h.last || rx->h.to < len || s->p.unreliable)
+		return -EPROTO;
+	if (rx->place != PLACE_WRITE)
+		return 0; /* it is refused already */
+	if (rx->write_len)
+		return -EPROTO;
+	if (allowed(s, IBV_ACCESS_REMOTE_WRITE, rx->h.stag, rx->h.to - len, len))
+		rx->write_len = len;
+	else
+		rx->place = PLACE_SCRATCH;
+	return 0;
 }
 
 /* InfiniBand 9.9.3: on UC a message that does not fit is discarded and its receive
@@ -639,6 +662,8 @@ static void end_write(struct stream *s)
 	if (rx->h.last && rx->imm_have && !took(s, WAIT_END))
 		return;
 	rx->write_len += rx->h.payload;
+	rx->write_stag = rx->h.stag;
+	rx->write_end = rx->h.to + rx->h.payload;
 	if (!rx->h.last)
 		return;
 	if (!rx->imm_have) {

@@ -305,9 +305,8 @@ static int take(struct stream *s, const void *rec, uint32_t bytes)
 	ret = rx_frame_begin(s);
 	if (ret)
 		return ret;
-	/* The peer has placed so much itself; only the receive wants to know. */
-	if (s->rx.h.op == RDMAP_WRITE && s->rx.place == PLACE_WRITE)
-		s->rx.write_len += r.msn;
+	if (s->rx.h.op == RDMAP_WRITE && r.msn && (ret = resp_placed(s, r.msn)))
+		return ret;
 	if (!s->rx.wait)
 		return take_payload(s, rec, head);
 	s->shm.held = keep(s, rec, bytes, head);

@@ -330,6 +330,10 @@ static void reap(struct run *r)
 				continue;
 			MUST(!!(wc[i].opcode & IBV_WC_RECV) == recv);
 			MUST(wc[i].opcode != IBV_WC_RECV || wc[i].byte_len <= 30500);
+			/* No write is longer than what it may be written to; on UC the
+			 * beginning of one may have been lost. */
+			MUST(wc[i].opcode != IBV_WC_RECV_RDMA_WITH_IMM || r->how & F_UC ||
+			     wc[i].byte_len <= REGION);
 		}
 	} while (n > 0);
 }
