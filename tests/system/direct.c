@@ -476,33 +476,6 @@ static void target_of_a_stopped(struct peer *me, void *arg)
 	}
 }
 
-static atomic_int dereg_tid, dereg_done;
-
-static void *deregister(void *arg)
-{
-	atomic_store(&dereg_tid, gettid());
-	EQ(ibv_dereg_mr(arg), 0);
-	atomic_store(&dereg_done, 1);
-	return NULL;
-}
-
-/* It is through, or sleeps because the initiator was stopped in our memory. */
-static bool dereg_stands(void)
-{
-	char path[64], state = 0;
-	FILE *f;
-
-	if (!atomic_load(&dereg_tid) || atomic_load(&dereg_done))
-		return atomic_load(&dereg_done);
-	snprintf(path, sizeof(path), "/proc/self/task/%d/stat", atomic_load(&dereg_tid));
-	f = fopen(path, "r");
-	if (!f || fscanf(f, "%*d (%*[^)]) %c", &state) != 1)
-		state = 0;
-	if (f)
-		fclose(f);
-	return state == 'S';
-}
-
 static void initiator_is_stopped(void)
 {
 	struct peer t = far_start(target_of_a_stopped, NULL);
@@ -511,8 +484,8 @@ static void initiator_is_stopped(void)
 	far_open(1, 1);
 	WAIT_FOR(atomic_load(&board->word[0]) > 10);
 	peer_stop(&t);
-	thread = conf_thread(deregister, far_side[0].b.mr);
-	WAIT_FOR(dereg_stands());
+	thread = far_dereg(far_side[0].b.mr);
+	WAIT_FOR(far_dereg_stands());
 	peer_go_on(&t);
 	conf_join(thread);
 	peer_kill(&t);
@@ -526,8 +499,8 @@ static void initiator_is_killed(void)
 	far_open(1, 1);
 	WAIT_FOR(atomic_load(&board->word[0]) > 10);
 	peer_stop(&t);
-	thread = conf_thread(deregister, far_side[0].b.mr);
-	WAIT_FOR(dereg_stands());
+	thread = far_dereg(far_side[0].b.mr);
+	WAIT_FOR(far_dereg_stands());
 	peer_kill(&t);
 	conf_join(thread);
 }

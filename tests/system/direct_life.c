@@ -3,36 +3,15 @@
  * what they were. */
 #include "far.h"
 
-#include <linux/audit.h>
-#include <linux/filter.h>
-#include <linux/seccomp.h>
 #include <sched.h>
 #include <signal.h>
-#include <stddef.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 
 enum { MIB = 1 << 20, USER = 10001 };
 
 /* ---- forbidden ways ------------------------------------------------------------------ */
-
-static void forbid_process_vm(int with)
-{
-	struct sock_filter code[] = {
-		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
-		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_process_vm_writev, 1, 0),
-		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_process_vm_readv, 0, 1),
-		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | (uint32_t)with),
-		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
-	};
-	struct sock_fprog prog = { sizeof(code) / sizeof(code[0]), code };
-
-	OK(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0));
-	if (prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &prog))
-		SKIP("no seccomp filters here");
-}
 
 static void all_sizes_while_stopped(struct peer *t)
 {
@@ -61,12 +40,12 @@ static void works_while_stopped(void (*change)(void), bool early)
 
 static void filter_eperm(void)
 {
-	forbid_process_vm(EPERM);
+	far_forbid_process_vm(EPERM);
 }
 
 static void filter_enosys(void)
 {
-	forbid_process_vm(ENOSYS);
+	far_forbid_process_vm(ENOSYS);
 }
 
 static void filtered(void)

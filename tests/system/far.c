@@ -1,7 +1,12 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include "far.h"
 
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <stddef.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
 
 struct far_board *board;
 struct side far_side[FAR_PAIRS];
@@ -33,7 +38,7 @@ void far_open(int who, unsigned n)
 		struct side *s = &far_side[i];
 
 		*s = side_with(1000 * (unsigned)who + i,
-			       (struct side_opt){ .sge = 4, .bare = who && far_bare });
+			       (struct side_opt){ .sge = 4, .recv_sge = 4, .bare = who && far_bare });
 		board->qpn[who][i] = s->qp->qp_num;
 		if (who && !far_bare) {
 			board->addr[i] = (uintptr_t)s->b.p;
@@ -75,4 +80,51 @@ void far_end(struct peer *t)
 {
 	peer_say(t, 'x');
 	peer_end(t);
+}
+
+void far_forbid_process_vm(int with)
+{
+	struct sock_filter code[] = {
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_process_vm_writev, 1, 0),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_process_vm_readv, 0, 1),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | (uint32_t)with),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+	};
+	struct sock_fprog prog = { sizeof(code) / sizeof(code[0]), code };
+
+	OK(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0));
+	if (prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &prog))
+		SKIP("no seccomp filters here");
+}
+
+static atomic_int dereg_tid, dereg_done;
+
+static void *deregister(void *arg)
+{
+	atomic_store(&dereg_tid, gettid());
+	EQ(ibv_dereg_mr(arg), 0);
+	atomic_store(&dereg_done, 1);
+	return NULL;
+}
+
+pthread_t far_dereg(struct ibv_mr *mr)
+{
+	return conf_thread(deregister, mr);
+}
+
+bool far_dereg_stands(void)
+{
+	char path[64], state = 0;
+	FILE *f;
+
+	if (!atomic_load(&dereg_tid) || atomic_load(&dereg_done))
+		return atomic_load(&dereg_done);
+	snprintf(path, sizeof(path), "/proc/self/task/%d/stat", atomic_load(&dereg_tid));
+	f = fopen(path, "r");
+	if (!f || fscanf(f, "%*d (%*[^)]) %c", &state) != 1)
+		state = 0;
+	if (f)
+		fclose(f);
+	return state == 'S';
 }

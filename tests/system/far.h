@@ -42,4 +42,11 @@ void far_idle(struct peer *me, void *arg);
 /* Its end. */
 void far_end(struct peer *t);
 
+/* From now on process_vm_readv() and _writev() fail with this errno, in this process. */
+void far_forbid_process_vm(int with);
+/* Deregisters in a thread; it is through, or sleeps because the peer was stopped in our
+ * memory. Once in a case. */
+pthread_t far_dereg(struct ibv_mr *mr);
+bool far_dereg_stands(void);
+
 #endif
