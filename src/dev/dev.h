@@ -278,7 +278,7 @@ struct wqe {
 	uint32_t sent;		/* transport: bytes of payload handed to the medium */
 	uint32_t got;		/* transport: bytes of a read response placed */
 	uint32_t number;	/* transport: request number, 24 bit */
-	uint32_t priv;		/* transport's */
+	uint32_t pulled;	/* transport: the peer fetches (a part of) the payload itself */
 	struct ibv_sge sge[];	/* or inline data */
 };
 

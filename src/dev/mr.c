@@ -199,7 +199,8 @@ static void share_publish(const struct mr_slot *s)
 {
 	struct share_key k = {
 		.key = slot_key(s),
-		.access = s->access & (IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ),
+		.access = (s->access & (IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ)) |
+			  (s->kind == SLOT_MR ? SHARE_REGION : 0),
 		.iova = s->iova,
 		.len = s->len,
 		.addr = (uintptr_t)s->addr,

@@ -145,6 +145,21 @@ bool share_has_key(uint32_t index)
 	return index < atomic_load_explicit(&share.keys, memory_order_acquire);
 }
 
+bool share_has_region(uint32_t key)
+{
+	const struct share_key *k;
+	uint32_t i;
+
+	if (!share.t)
+		return false;
+	i = ((key >> 8) ^ share.t->key_xor) * share.t->key_inv & SHARE_KEY_MASK;
+	if (!share_has_key(i))
+		return false;
+	k = &share.t->key[i];
+	return atomic_load(&k->key) == key &&
+	       (__atomic_load_n(&k->access, __ATOMIC_RELAXED) & SHARE_REGION);
+}
+
 void share_key_publish(uint32_t index, const struct share_key *k)
 {
 	struct share_key *to;
@@ -154,7 +169,7 @@ void share_key_publish(uint32_t index, const struct share_key *k)
 	if (index >= atomic_load_explicit(&share.keys, memory_order_acquire) && !grow(index))
 		return; /* others will ask us by message */
 	to = &share.t->key[index];
-	to->access = k->access;
+	__atomic_store_n(&to->access, k->access, __ATOMIC_RELAXED); /* share_has_region() */
 	to->iova = k->iova;
 	to->len = k->len;
 	to->addr = k->addr;
@@ -237,6 +252,8 @@ static unsigned rights(const struct dev_qp *qp)
 		r |= SHARE_WRITE;
 	if (flags & IBV_ACCESS_REMOTE_READ)
 		r |= SHARE_READ;
+	if (qp->qp.state != IBV_QPS_RTR)
+		r |= SHARE_SEND;
 	return r;
 }
 
@@ -247,6 +264,13 @@ void share_door_update_locked(struct dev_qp *qp)
 		return;
 	atomic_store(&door_at(qp->door)->reads, qp->attr.max_dest_rd_atomic);
 	atomic_store(&door_at(qp->door)->word, (qp->door >> 32 << 32) | rights(qp));
+}
+
+void share_door_close_locked(struct dev_qp *qp)
+{
+	lock_assert_held(&qp->lock);
+	if (qp->door)
+		atomic_store(&door_at(qp->door)->word, qp->door >> 32 << 32);
 }
 
 void share_door_join_locked(struct dev_qp *qp, uint64_t door)
@@ -267,8 +291,7 @@ void share_door_join_locked(struct dev_qp *qp, uint64_t door)
 void share_door_leave_locked(struct dev_qp *qp)
 {
 	lock_assert_held(&qp->lock);
-	if (qp->door)
-		atomic_store(&door_at(qp->door)->word, qp->door >> 32 << 32);
+	share_door_close_locked(qp);
 	qp->door = 0;
 }
 

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* What this process lets others of its user know, so that they can carry out RDMA
- * writes and reads by themselves: which keys there are (mr.c publishes them), and
- * which QPs serve what (*doors*). One table in a file of its own, which others map
- * read-only. The access itself is not the table's business (shm/direct.c).
+ * writes and reads, and fetch what it sends them, by themselves: which keys there are
+ * (mr.c publishes them), and which QPs serve what (*doors*). One table in a file of its
+ * own, which others map read-only. The access itself is not the table's business
+ * (shm/direct.c).
  *
  * Users of the table announce themselves in words of their own, which name key and
  * door, before they look, and take the words back when they are done:
@@ -18,20 +19,25 @@
 #include "dev/dev.h"
 
 enum {
-	SHARE_VERSION = 1,
+	SHARE_VERSION = 2,
 	SHARE_DOORS = 65536,
 	SHARE_KEYS = DEV_MAX_MR + DEV_MAX_MW,
 	SHARE_KEY_MASK = 0xffffff,
 };
 _Static_assert((int)SHARE_DOORS >= (int)DEV_MAX_QP, "a door for each QP");
 
-/* Rights of a door; and who is first has to say so. */
-enum { SHARE_WRITE = 1, SHARE_READ = 2, SHARE_KNOCK = 4 };
+/* Rights of a door; and who is first has to say so. SEND: the QP's own sends may be
+ * fetched. That right goes before the application hears that a send is not any more. */
+enum { SHARE_WRITE = 1, SHARE_READ = 2, SHARE_KNOCK = 4, SHARE_SEND = 8 };
+
+/* In share_key.access, beside rights of IBV_ACCESS_*: a region, which the owner's own
+ * sends may name; of no use to a remote key. */
+#define SHARE_REGION (1u << 31)
 
 /* Fields but the key change only while it is withdrawn and no word names it. */
 struct share_key {
 	_Atomic uint32_t key; /* 0: withdrawn */
-	uint32_t access;      /* IBV_ACCESS_REMOTE_* */
+	uint32_t access;      /* IBV_ACCESS_REMOTE_*, SHARE_REGION */
 	uint64_t iova, len, addr;
 	uint64_t pd;	/* a number of the PD */
 	uint64_t qp_id; /* type 2 window: dev_qp.id + 1 of who may use it; else 0 */
@@ -73,6 +79,8 @@ const struct share_table *share_table(void); /* or NULL */
 void share_key_publish(uint32_t index, const struct share_key *k);
 /* The file reaches as far as the key with this index. */
 bool share_has_key(uint32_t index);
+/* Others find the key, and that it is a region's. A hint: it may go at any time. */
+bool share_has_region(uint32_t key);
 /* After this no other process uses it. Waits for those who do. */
 void share_key_withdraw(uint32_t index);
 
@@ -84,6 +92,8 @@ void share_door_join_locked(struct dev_qp *qp, uint64_t door) REQUIRES(qp->lock)
 void share_door_leave_locked(struct dev_qp *qp) REQUIRES(qp->lock);
 /* The QP's state or rights have changed: the door opens or closes. */
 void share_door_update_locked(struct dev_qp *qp) REQUIRES(qp->lock);
+/* It is about to fail. */
+void share_door_close_locked(struct dev_qp *qp) REQUIRES(qp->lock);
 /* Waits for those who came before it was closed, or had less rights. Without locks
  * that the progress thread needs. */
 void share_door_wait(uint64_t door);

@@ -51,20 +51,28 @@ static void keys_come_and_go(void)
 	k = row(key);
 	CHECK_EQ(atomic_load(&k->key), key);
 	CHECK(k->addr == (uintptr_t)buf && k->iova == k->addr && k->len == sizeof(buf));
-	CHECK_EQ(k->access, IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ);
+	CHECK_EQ(k->access, IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | SHARE_REGION);
 	CHECK_EQ(k->qp_id, 0);
 	CHECK_EQ(mr_rereg(mr, IBV_REREG_MR_CHANGE_ACCESS, NULL, NULL, 0,
 			  IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ),
 		 0);
 	CHECK_EQ(atomic_load(&k->key), mr->mr.rkey);
 	CHECK(mr->mr.rkey != key);
-	CHECK_EQ(k->access, IBV_ACCESS_REMOTE_READ);
+	CHECK_EQ(k->access, IBV_ACCESS_REMOTE_READ | SHARE_REGION);
 	mr_dereg(mr);
 	CHECK_EQ(atomic_load(&k->key), 0);
-	/* What nobody else may use nobody else sees. */
+	/* What nobody else may use is only of use to fetch what we send. */
 	REQUIRE(mr_reg(pd, buf, sizeof(buf), (uintptr_t)buf, IBV_ACCESS_LOCAL_WRITE, &local) ==
 		0);
-	CHECK_EQ(atomic_load(&row(local->mr.lkey)->key), 0);
+	k = row(local->mr.lkey);
+	CHECK_EQ(atomic_load(&k->key), local->mr.lkey);
+	CHECK_EQ(k->access, SHARE_REGION);
+	key = local->mr.lkey;
+	CHECK(share_has_region(key) && !share_has_region(key ^ 1) && !share_has_region(0));
+	mr_dereg(local);
+	CHECK(!share_has_region(key));
+	REQUIRE(mr_alloc_null(pd, &local) == 0);
+	CHECK(!share_has_region(local->mr.lkey));
 	mr_dereg(local);
 }
 
@@ -151,7 +159,9 @@ static void doors_of_qps(void)
 	qp.qp.state = IBV_QPS_RTS;
 	qp.attr.qp_access_flags |= IBV_ACCESS_REMOTE_READ;
 	share_door_update_locked(&qp);
-	CHECK_EQ(d->word, (door >> 32 << 32) | SHARE_WRITE | SHARE_READ);
+	CHECK_EQ(d->word, (door >> 32 << 32) | SHARE_WRITE | SHARE_READ | SHARE_SEND);
+	share_door_close_locked(&qp);
+	CHECK_EQ(d->word, door >> 32 << 32);
 	qp.qp.state = IBV_QPS_ERR;
 	share_door_update_locked(&qp);
 	CHECK_EQ(d->word, door >> 32 << 32);

@@ -167,10 +167,12 @@ void qp_fail_send(struct dev_qp *qp, uint32_t idx, enum ibv_wc_status status,
 	if (sq->done == sq->tail) {
 		async_qp(qp, IBV_EVENT_QP_FATAL);
 		qp_to_err_locked(qp);
-	} else if (sq_complete_locked(qp, status)) {
-		qp_to_err_locked(qp); /* the CQ had no room for it */
 	} else {
-		send_error_locked(qp);
+		share_door_close_locked(qp);
+		if (sq_complete_locked(qp, status))
+			qp_to_err_locked(qp); /* the CQ had no room for it */
+		else
+			send_error_locked(qp);
 	}
 	lock_put(&qp->lock);
 }

@@ -214,6 +214,7 @@ static struct frame *batch_next(struct batch *b)
 	f->kind = PART_NONE;
 	f->payload = f->idx = f->off = f->key = 0;
 	f->pd = NULL;
+	f->pull = false;
 	return f;
 }
 
@@ -500,6 +501,14 @@ static int add_probe(struct batch *b, struct stream *s, struct cursor *c,
 	return batch_add(b, s, &h, batch_next(b), c);
 }
 
+/* The rest of the WQE is much, and of a send whose payload the peer fetches. */
+static bool is_pull(struct stream *s, const struct cursor *c, const struct wqe *w)
+{
+	return w->length - c->off >= IW_PULL_MIN && s->m->pulls && wqe_is_send(w) &&
+	       c->idx != s->tx.ring_idx && s->tx.pull_refused < IW_PULL_REFUSALS &&
+	       !s->p.unreliable && s->m->pulls(s, w);
+}
+
 /* One FPDU of the WQE at the cursor. */
 static int add_request(struct batch *b, struct stream *s, struct cursor *c,
 		       struct wqe *w)
@@ -507,7 +516,7 @@ static int add_request(struct batch *b, struct stream *s, struct cursor *c,
 	struct cursor old = *c;
 	struct rdmap_hdr h;
 	struct frame *f;
-	uint32_t n;
+	uint32_t n, max;
 	int ret;
 
 	if (!s->p.extended && !iwarp_has(s->qp, w))
@@ -534,8 +543,10 @@ static int add_request(struct batch *b, struct stream *s, struct cursor *c,
 		return batch_add(b, s, &h, f, c);
 	}
 	n = w->length - c->off;
-	if (n > s->fpdu_max)
-		n = s->fpdu_max;
+	f->pull = is_pull(s, c, w);
+	max = f->pull ? IW_PULL_MAX : s->fpdu_max;
+	if (n > max)
+		n = max;
 	h.last = c->off + n == w->length;
 	h.ack_req = h.last && want_ack(s, c, w);
 	data_header(&h, w, c, n);
@@ -551,6 +562,8 @@ static int add_request(struct batch *b, struct stream *s, struct cursor *c,
 	ret = batch_add(b, s, &h, f, c);
 	if (ret)
 		*c = old;
+	else
+		w->pulled |= f->pull;
 	return ret;
 }
 

@@ -38,6 +38,7 @@ struct frame {
 	uint32_t payload, idx, off, key;
 	struct dev_pd *pd; /* of a response */
 	uint64_t addr;
+	bool pull; /* emit(): the payload is named, not sent */
 };
 
 struct batch {

@@ -49,6 +49,9 @@ enum {
 				       * stream's lock */
 	IW_DIRECT_LOCKED = 32 * 1024, /* of one request: with qp->lock held */
 	IW_DIRECT_WAIT = 8192, /* a request from here on waits until it can be direct */
+	IW_PULL_MIN = 32 * 1024, /* a send, or the rest of it, that the peer fetches */
+	IW_PULL_MAX = 1024 * 1024, /* of one frame */
+	IW_PULL_REFUSALS = 8,  /* in a row: it is not offered any more */
 	IW_UP_MAX = 32,	       /* control messages that wait for the user: more is an attack */
 };
 
@@ -132,6 +135,8 @@ struct iw_tx {
 	bool direct_not;
 	bool more;		/* the turn was over: there is more to do directly */
 	bool drain;		/* ... when what was sent before is answered */
+	uint32_t ring_idx;	/* medium.pulls: this WQE was refused, and is sent */
+	uint8_t pull_refused;	/* so many in a row */
 	uint8_t rnr_seen;	/* RNR NAKs since the last progress */
 	uint64_t not_ready_at;	/* first NAK of this kind, or 0 */
 
@@ -250,6 +255,9 @@ struct medium {
 	int (*direct)(struct stream *s, const struct wqe *w, uint32_t off, uint32_t len);
 	/* Would it succeed, probably? */
 	bool (*near)(struct stream *s, const struct wqe *w);
+	/* Can the peer fetch the payload of a send by itself? Frames of up to
+	 * IW_PULL_MAX bytes name it then (frame.pull). With qp->lock. May be NULL. */
+	bool (*pulls)(struct stream *s, const struct wqe *w);
 };
 
 extern const struct medium tcp_medium;
@@ -391,6 +399,11 @@ int rx_frame_begin(struct stream *s) REQUIRES(s->lock);
 /* The frame that waited for a receive (rx.wait), once more: its beginning or its end. */
 int rx_resume(struct stream *s) REQUIRES(s->lock);
 void rx_copy(struct stream *s, const uint8_t *p, uint32_t n) REQUIRES(s->lock);
+/* The next n bytes of it are brought by fetch(arg, s, where they go). 0: they are in
+ * their place, or have none (rx.place); else what fetch() returned. */
+typedef int rx_fetch_fn(const void *arg, struct stream *s, const struct iovec *iov, int n);
+int rx_fetch(struct stream *s, uint32_t n, rx_fetch_fn *fetch, const void *arg)
+	REQUIRES(s->lock);
 int rx_frame_end(struct stream *s) REQUIRES(s->lock);
 
 /* requester.c */

@@ -73,6 +73,7 @@ enum nak_code {
 	NAK_INV_REQ = 3,
 	NAK_REM_ACCESS = 4,
 	NAK_REM_OP = 5,
+	NAK_PULL = 6, /* shared memory: the payload could not be fetched, send it */
 };
 
 /* Why an immediate message: body is be32 immediate, be32 kind. */

@@ -48,6 +48,8 @@ void req_begin(struct stream *s)
 	tx->direct_idx = s->qp->sq.next;
 	tx->direct_off = 0;
 	tx->direct_not = tx->more = tx->drain = false;
+	tx->ring_idx = s->qp->sq.next - 1;
+	tx->pull_refused = 0;
 	/* So that the responder knows the number of the first request. */
 	tx->resync = s->p.extended && !s->p.unreliable;
 	tx->srqn = NO_SRQ;
@@ -151,6 +153,8 @@ static void acked_before(struct stream *s, uint32_t idx)
 		s->tx.acked_nr++;
 		if (!wqe_is_read(w))
 			w->finished = 1;
+		if (w->pulled)
+			s->tx.pull_refused = 0;
 	}
 	pass_local(s);
 	s->tx.rnr_seen = 0;
@@ -440,6 +444,33 @@ static void nak_not_ready(struct stream *s, uint32_t idx)
 	hold(s, HOLD_NOT_READY, SEC);
 }
 
+/* The peer could not fetch the payload: it is sent, or it turns out here why it cannot
+ * be. Never twice for one WQE. */
+static void nak_pull(struct stream *s, uint32_t idx)
+{
+	struct dev_qp *qp = s->qp;
+	struct wqe *w = sq_at(&qp->sq, idx);
+	bool was;
+
+	lock_assert_held(&s->lock);
+	lock_get(&qp->lock);
+	was = idx != qp->sq.tail && w->pulled;
+	if (was)
+		w->pulled = 0;
+	lock_put(&qp->lock);
+	if (!was) {
+		req_fail(s, idx, IBV_WC_REM_OP_ERR,
+			 "the responder wants a payload to be sent that was");
+		return;
+	}
+	rewind_to(s, idx);
+	s->tx.ring_idx = idx;
+	if (++s->tx.pull_refused == IW_PULL_REFUSALS)
+		log_info("QP %06x: the peer cannot fetch what is sent to it", qp->qp.qp_num);
+	if (s->tx.hold != HOLD_LOST)
+		s->tx.hold = HOLD_NONE;
+}
+
 static void nak_error(struct stream *s, uint32_t idx, enum nak_code code)
 {
 	lock_assert_held(&s->lock);
@@ -527,6 +558,9 @@ void req_nak(struct stream *s, const struct rdmap_hdr *h)
 		break;
 	case NAK_NO_QP:
 		nak_lost(s, idx);
+		break;
+	case NAK_PULL:
+		nak_pull(s, idx);
 		break;
 	default:
 		nak_error(s, idx, (enum nak_code)h->ctl.code);

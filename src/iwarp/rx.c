@@ -128,6 +128,22 @@ void rx_copy(struct stream *s, const uint8_t *p, uint32_t n)
 	rx_placed(s, n);
 }
 
+int rx_fetch(struct stream *s, uint32_t n, rx_fetch_fn *fetch, const void *arg)
+{
+	struct mr_slot *refs[DEV_MAX_SGE];
+	struct iovec iov[DEV_MAX_SGE];
+	int k = rx_map(s, n, iov, refs), ret = 0;
+
+	if (k > 0)
+		ret = fetch(arg, s, iov, k);
+	sge_unmap(refs, k);
+	if (k < 0)
+		rx_unplaceable(s, k);
+	if (!ret)
+		rx_placed(s, n);
+	return ret;
+}
+
 int rx_frame_begin(struct stream *s)
 {
 	struct iw_rx *rx = &s->rx;

@@ -222,6 +222,13 @@ static void wait_for_users(uint64_t value, uint64_t mask)
 
 /* ---- the initiator's side ------------------------------------------------------------ */
 
+/* Nothing works any more, and the peer need not ask. */
+static void turn_off(struct direct *d)
+{
+	atomic_store(&d->off, true);
+	atomic_store(&d->ours->works, 0);
+}
+
 static bool table_take(struct direct *d, int fd)
 {
 	int seals = fcntl(fd, F_GET_SEALS); /* -1: a file that cannot be sealed */
@@ -317,6 +324,7 @@ void direct_join(struct link *l, int side, const struct direct_offer *o, const i
 	d->nonce = o->nonce;
 	d->off = !table_take(d, fds[0]) || !memory_take(d, fds[1]);
 	d->by_pid = !d->off && pid_works(d);
+	atomic_store(&d->ours->works, !d->off);
 	log_info("process %d is accessed %s", (int)d->pid,
 		 d->off	    ? "by messages alone: its offer does not work" :
 		 d->by_pid ? "directly" :
@@ -331,13 +339,14 @@ void direct_join_self(struct link *l, int side)
 		return;
 	d->self = true;
 	d->t = share_table();
+	atomic_store(&d->ours->works, 1);
 }
 
 void direct_break(struct direct *d)
 {
 	if (!d)
 		return;
-	atomic_store(&d->off, true);
+	turn_off(d);
 	atomic_store(&d->dead, true);
 	atomic_store(&d->theirs->closed, 1);
 	lock_get(&targets.lock);
@@ -406,15 +415,29 @@ static const struct share_key *row_of(struct direct *d, uint32_t key)
 	return &d->t->key[i];
 }
 
-/* More reads at once than the target keeps are its to refuse. */
-static bool door_open(const struct stream *s, const struct direct *d, bool read)
+static bool door_allows(const struct stream *s, const struct direct *d, unsigned right)
 {
 	const struct share_door *door = &d->t->door[share_door_index(s->shm.peer_door)];
 	uint64_t is = atomic_load(&door->word);
 
-	return is >> 32 == s->shm.peer_door >> 32 &&
-	       (is & (read ? SHARE_READ : SHARE_WRITE)) &&
+	return is >> 32 == s->shm.peer_door >> 32 && (is & right);
+}
+
+/* More reads at once than the target keeps are its to refuse. */
+static bool door_open(const struct stream *s, const struct direct *d, bool read)
+{
+	const struct share_door *door = &d->t->door[share_door_index(s->shm.peer_door)];
+
+	return door_allows(s, d, read ? SHARE_READ : SHARE_WRITE) &&
 	       (!read || s->qp->attr.max_rd_atomic <= atomic_load(&door->reads));
+}
+
+/* Where len bytes from addr on are in the target, or 0. */
+static uint64_t place_in(const struct share_key *k, uint64_t addr, uint32_t len)
+{
+	if (addr < k->iova || addr - k->iova > k->len || len > k->len - (addr - k->iova))
+		return 0;
+	return k->addr + (addr - k->iova);
 }
 
 /* The checks of mr.c and responder.c, by what the target has published. Under a word
@@ -431,12 +454,24 @@ static uint64_t look(const struct stream *s, struct direct *d, const struct wqe 
 	if (!k || !w->rkey || atomic_load(&k->key) != w->rkey || k->pd != door->pd ||
 	    (k->access & access) != access || (k->qp_id && k->qp_id != door->qp_id))
 		return 0;
-	if (w->raddr < k->iova || w->raddr - k->iova > k->len ||
-	    w->length > k->len - (w->raddr - k->iova))
-		return 0;
 	if (atomic_load(&d->ours->closed))
 		return 0;
-	return k->addr + (w->raddr - k->iova);
+	return place_in(k, w->raddr, w->length);
+}
+
+/* The same for the source of a send: of the owner's own checks those that may turn out
+ * otherwise by now. */
+static uint64_t look_at_source(const struct stream *s, struct direct *d, uint32_t key,
+			       uint64_t addr, uint32_t len)
+{
+	const struct share_door *door = &d->t->door[share_door_index(s->shm.peer_door)];
+	const struct share_key *k = row_of(d, key);
+
+	if (!door_allows(s, d, SHARE_SEND) || !k || !key || atomic_load(&k->key) != key ||
+	    k->pd != door->pd || !(k->access & SHARE_REGION) ||
+	    atomic_load(&d->ours->closed))
+		return 0;
+	return place_in(k, addr, len);
 }
 
 struct copy {
@@ -501,7 +536,7 @@ static ssize_t copy_by_pid(struct direct *d, const struct copy *c, int n, size_t
 
 	if (!nonce_there(d)) {
 		log_info("process %d is not what it was", (int)d->pid);
-		atomic_store(&d->off, true);
+		turn_off(d);
 		return -EPIPE;
 	}
 	ret = c->read ? process_vm_readv(d->pid, c->iov, (unsigned long)n, &there, 1, 0) :
@@ -531,7 +566,7 @@ static ssize_t copy_by_mem(struct direct *d, const struct copy *c, int n)
 		return ret > 0 ? ret : 0;
 	/* 0: the memory is gone, its process has ended or runs another program. */
 	if (!ret || errno == EPERM || errno == EACCES || errno == ENOSYS || errno == EBADF)
-		atomic_store(&d->off, true);
+		turn_off(d);
 	return ret ? -errno : -EPIPE;
 }
 
@@ -668,4 +703,39 @@ int direct_run(struct stream *s, const struct wqe *w, uint32_t off, uint32_t len
 	ret = access_target(s, d, w, off, &c);
 	sge_unmap(refs, maps);
 	return ret;
+}
+
+/* A QP that has failed gives its memory back to the application without waiting for us,
+ * but not before its door is closed: what was copied by then is what was sent. */
+int direct_fetch(struct stream *s, uint32_t key, uint64_t addr, uint32_t len,
+		 const struct iovec *iov, int n)
+{
+	struct direct *d = s->shm.l->direct;
+	struct copy c = { .n = n, .len = len, .read = true };
+	_Atomic uint64_t *word;
+	int ret = -EACCES;
+
+	if (!usable(s, d))
+		return -ENOENT;
+	word = word_take(d, (uint64_t)key << 32 | (uint32_t)s->shm.peer_door);
+	if (!word)
+		return -EBUSY;
+	c.at = look_at_source(s, d, key, addr, len);
+	if (c.at) {
+		memcpy(c.iov, iov, (size_t)n * sizeof(*iov));
+		ret = d->self ? copy_within(&c) : copy_between(d, &c);
+		atomic_thread_fence(memory_order_seq_cst);
+	}
+	if (!ret && !door_allows(s, d, SHARE_SEND))
+		ret = -ECANCELED;
+	word_give(word);
+	return ret;
+}
+
+bool direct_fetches(const struct stream *s)
+{
+	const struct direct *d = s->shm.l->direct;
+
+	return d && s->shm.door && s->qp->door == s->shm.door &&
+	       atomic_load_explicit(&d->theirs->works, memory_order_relaxed);
 }

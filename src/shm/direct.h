@@ -8,6 +8,7 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/uio.h>
 
 struct direct;
 struct link;
@@ -22,8 +23,9 @@ enum {
 /* Words that name what is being accessed (dev/share.h), written by the initiator, a
  * line for each. */
 struct direct_shared {
-	/* initiator: words that were ever used */
+	/* initiator: words that were ever used; it has access, and may be asked to fetch */
 	_Alignas(64) _Atomic uint32_t high;
+	_Atomic uint32_t works;
 	/* target: nothing is allowed any more */
 	_Alignas(64) _Atomic uint32_t closed;
 	struct {
@@ -54,5 +56,12 @@ void direct_free(struct direct *d);
 /* medium.direct, medium.near */
 int direct_run(struct stream *s, const struct wqe *w, uint32_t off, uint32_t len);
 bool direct_near(struct stream *s, const struct wqe *w);
+
+/* Of a send of the peer's: fetches len bytes at addr of its region `key` into iov, at
+ * most DEV_MAX_SGE pieces. 0, or -errno: it has to send them. */
+int direct_fetch(struct stream *s, uint32_t key, uint64_t addr, uint32_t len,
+		 const struct iovec *iov, int n);
+/* Can the peer do so with ours, as it says? */
+bool direct_fetches(const struct stream *s);
 
 #endif

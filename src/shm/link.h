@@ -4,7 +4,7 @@
  * mapping, and looking for news costs the same for one stream or ten thousand.
  *
  * Files: ring.c the ring; direct.c access to the peer's memory without it; rec.c its
- * records; link.c life, slots, sending; link_rx.c receiving, who is awake; member.c the
+ * records; pull.c large sends, which the receiver fetches; link.c life, slots, sending; link_rx.c receiving, who is awake; member.c the
  * CQs that it feeds; meet.c how processes find each other (unix sockets: greeting.c what is
  * said there, host.c who listens); stream.c shared memory as the medium of a stream;
  * open.c streams for QPs known by GID and number; call.c connections of the CM.
@@ -82,6 +82,7 @@ struct link {
 	struct list requests; /* struct link_request, for the loop thread */
 	struct list calls;    /* call.c: the same */
 	unsigned nrequests, ncalls;
+	uint32_t pulled;      /* bytes fetched for the record being received: pull.c */
 	struct list owing;    /* streams to look at again: shm_part.owing */
 	struct list members;
 	struct list by_cq[LINK_CQ_BUCKETS]; /* the same */

@@ -156,8 +156,9 @@ static int receive(struct link *l, bool by_thread, bool *moved)
 			return ret == -EAGAIN ? 0 : ret;
 		ring_consume(&l->rx, bytes);
 		l->eaten += ring_lines(bytes);
-		total += bytes;
-		l->bulk |= bytes >= LINK_BULK;
+		total += bytes + l->pulled;
+		l->bulk |= bytes + l->pulled >= LINK_BULK;
+		l->pulled = 0;
 		*moved = true;
 	}
 	return 0;

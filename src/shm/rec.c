@@ -70,6 +70,33 @@ static int body_get(const uint8_t *from, uint32_t n, struct rdmap_hdr *h)
 	return h->op == RDMAP_CTL && h->ctl.len != n - fixed ? -EPROTO : 0;
 }
 
+static bool is_send(enum rdmap_op op)
+{
+	return op == RDMAP_SEND || op == RDMAP_SEND_INV || op == RDMAP_SEND_SE ||
+	       op == RDMAP_SEND_SE_INV;
+}
+
+static bool pull_fits(const struct rec_stream *r, const struct rdmap_hdr *h)
+{
+	return is_send(h->op) && !h->payload && r->body &&
+	       r->body % sizeof(struct rec_piece) == 0 &&
+	       r->body / sizeof(struct rec_piece) <= REC_PIECES;
+}
+
+int rec_get_pieces(const void *at, const struct rec_stream *r, struct rec_piece *p,
+		   struct rdmap_hdr *h)
+{
+	int n = (int)(r->body / sizeof(*p));
+
+	memcpy(p, (const uint8_t *)at + sizeof(*r), r->body);
+	for (int i = 0; i < n; i++) {
+		if (!p[i].len || p[i].len > REC_PULL_MAX - h->payload)
+			return -EPROTO;
+		h->payload += p[i].len;
+	}
+	return n;
+}
+
 int rec_get(const void *at, uint32_t bytes, struct rec_stream *r, struct rdmap_hdr *h)
 {
 	uint32_t head;
@@ -89,17 +116,9 @@ int rec_get(const void *at, uint32_t bytes, struct rec_stream *r, struct rdmap_h
 	h->msn = r->msn;
 	h->to = r->to;
 	h->mo = (uint32_t)r->to;
+	if (r->flags & REC_PULL)
+		return pull_fits(r, h) ? (int)head : -EPROTO;
 	if (body_get((const uint8_t *)at + sizeof(*r), r->body, h))
 		return -EPROTO;
-	switch (h->op) {
-	case RDMAP_WRITE:
-	case RDMAP_READ_RESP:
-	case RDMAP_SEND:
-	case RDMAP_SEND_INV:
-	case RDMAP_SEND_SE:
-	case RDMAP_SEND_SE_INV:
-		return (int)head;
-	default:
-		return h->payload ? -EPROTO : (int)head;
-	}
+	return h->payload && !tagged(h->op) && !is_send(h->op) ? -EPROTO : (int)head;
 }

@@ -15,7 +15,9 @@ enum rec_kind {
 	REC_CALL = 3,	/* struct rec_call, name, data */
 };
 
-enum { REC_LAST = 1, REC_ACK_REQ = 2, REC_ACK = 4 };
+/* REC_PULL: a Send whose payload stays with the sender: the body is an array of struct
+ * rec_piece that says where, and nothing follows it. */
+enum { REC_LAST = 1, REC_ACK_REQ = 2, REC_ACK = 4, REC_PULL = 8 };
 
 /* A message of a stream: struct rdmap_hdr, what of it is used. 32 bytes, so that 32
  * bytes of payload still share its cache line. */
@@ -31,6 +33,18 @@ struct rec_stream {
 	uint64_t to;   /* tagged: offset; else the message's offset */
 };
 _Static_assert(sizeof(struct rec_stream) == 32, "half a line");
+
+struct rec_piece {
+	uint64_t addr;
+	uint32_t key; /* of a region of the sender's */
+	uint32_t len; /* not 0 */
+};
+_Static_assert(sizeof(struct rec_piece) == 16, "no holes");
+
+enum {
+	REC_PIECES = 32,
+	REC_PULL_MAX = 1024 * 1024, /* bytes of one record's pieces */
+};
 
 enum link_type {
 	LINK_OPEN = 1,	  /* a QP looks for its peer: from slot, key */
@@ -98,9 +112,22 @@ static inline void rec_put_ack(void *at, uint32_t number)
 	r->ack = number;
 }
 
+/* Makes it one of REC_PULL, with n pieces behind it. */
+static inline void rec_put_pull(void *at, unsigned n)
+{
+	struct rec_stream *r = at;
+
+	r->flags |= REC_PULL;
+	r->body = (uint16_t)(n * sizeof(struct rec_piece));
+}
+
 /* Reads a record of `bytes` that the peer may still be changing: each byte is read
  * once. Bytes before the payload, or -EPROTO. Every field of *h that the message has
- * is set, and h->payload fits the record. */
+ * is set, and h->payload fits the record; of a REC_PULL it is 0. */
 int rec_get(const void *at, uint32_t bytes, struct rec_stream *r, struct rdmap_hdr *h);
+/* The pieces of a REC_PULL that rec_get() has read: their number, at most REC_PIECES,
+ * and h->payload becomes their sum. -EPROTO: empty, or more than REC_PULL_MAX. */
+int rec_get_pieces(const void *at, const struct rec_stream *r, struct rec_piece *p,
+		   struct rdmap_hdr *h);
 
 #endif

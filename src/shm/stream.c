@@ -11,6 +11,7 @@
 #include "iwarp/iwarp.h"
 #include "shm/call.h"
 #include "shm/direct.h"
+#include "shm/pull.h"
 #include "shm/shm.h"
 
 #include <errno.h>
@@ -39,7 +40,7 @@ static int emit(struct batch *b, struct stream *s, const struct rdmap_hdr *h,
 		struct frame *f, const struct cursor *c)
 {
 	struct ring_tx *tx = &s->shm.l->tx;
-	uint32_t head = rec_head(h);
+	uint32_t head = rec_head(h), room = f->pull ? PULL_ROOM : h->payload;
 	uint8_t *at;
 	int ret = 0;
 
@@ -49,20 +50,22 @@ static int emit(struct batch *b, struct stream *s, const struct rdmap_hdr *h,
 		b->after = *c;
 		return 0;
 	}
-	at = ring_reserve(tx, head + h->payload); /* batch_full() has seen the room */
+	at = ring_reserve(tx, head + room); /* batch_full() has seen the room */
 	if (!at)
 		return -ENOBUFS;
-	if (h->payload)
-		ret = batch_gather(s->qp, f, at + head, h->payload);
+	if (room && !f->pull)
+		ret = batch_gather(s->qp, f, at + head, room);
 	if (ret)
 		return ret;
 	rec_put(at, s->shm.peer, h);
+	if (f->pull)
+		room = pull_put(at, sq_at(&s->qp->sq, f->idx), f->off, h->payload);
 	if (b->ack)
 		rec_put_ack(at, b->ack_number);
 	b->ack = false;
-	ring_publish(tx, head + h->payload, REC_STREAM);
+	ring_publish(tx, head + room, REC_STREAM);
 	b->nframes++;
-	b->bytes += head + h->payload;
+	b->bytes += head + room;
 	b->after = *c;
 	return 0;
 }
@@ -302,6 +305,8 @@ static int take(struct stream *s, const void *rec, uint32_t bytes)
 		return head;
 	if (r.flags & REC_ACK)
 		req_ack(s, r.ack & 0xffffff);
+	if (r.flags & REC_PULL)
+		return pull_take(s, rec, &r);
 	ret = rx_frame_begin(s);
 	if (ret)
 		return ret;
@@ -575,4 +580,5 @@ const struct medium shm_medium = {
 	.silent = silent,
 	.direct = direct_run,
 	.near = direct_near,
+	.pulls = pull_offers,
 };

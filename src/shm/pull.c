@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "shm/pull.h"
+
+#include "base/log.h"
+#include "dev/share.h"
+#include "iwarp/iwarp.h"
+#include "shm/direct.h"
+#include "shm/link.h"
+
+#include <errno.h>
+#include <string.h>
+
+/* A piece costs two system calls: from this mean size on that is less than a copy. */
+enum { PIECE_MIN = 16 * 1024 };
+
+_Static_assert((int)REC_PIECES >= (int)DEV_MAX_SGE, "all of a work request");
+_Static_assert((int)REC_PULL_MAX >= (int)IW_PULL_MAX, "all of a frame");
+
+bool pull_offers(struct stream *s, const struct wqe *w)
+{
+	if (s->qp->qp.qp_type != IBV_QPT_RC || w->is_inline ||
+	    w->length / w->num_sge < PIECE_MIN || !direct_fetches(s))
+		return false;
+	for (unsigned i = 0; i < w->num_sge; i++)
+		if (w->sge[i].length && !share_has_region(w->sge[i].lkey))
+			return false;
+	return true;
+}
+
+uint32_t pull_put(void *rec, const struct wqe *w, uint32_t off, uint32_t len)
+{
+	struct rec_piece *p = (struct rec_piece *)((struct rec_stream *)rec + 1);
+	unsigned n = 0;
+
+	for (unsigned i = 0; i < w->num_sge && len; i++) {
+		const struct ibv_sge *g = &w->sge[i];
+		uint32_t part;
+
+		if (off >= g->length) {
+			off -= g->length;
+			continue;
+		}
+		part = g->length - off < len ? g->length - off : len;
+		p[n++] = (struct rec_piece){ g->addr + off, g->lkey, part };
+		len -= part;
+		off = 0;
+	}
+	rec_put_pull(rec, n);
+	return n * (uint32_t)sizeof(*p);
+}
+
+static int fetch(const void *arg, struct stream *s, const struct iovec *iov, int n)
+{
+	const struct rec_piece *p = arg;
+
+	return direct_fetch(s, p->key, p->addr, p->len, iov, n);
+}
+
+/* Whose fault a failure is does not matter here: when the payload is sent, the sender
+ * finds out what is wrong with its memory, and we what is with ours. */
+int pull_take(struct stream *s, const void *rec, const struct rec_stream *r)
+{
+	struct rec_piece p[REC_PIECES];
+	int n = rec_get_pieces(rec, r, p, &s->rx.h), ret;
+
+	lock_assert_held(&s->lock);
+	if (n < 0 || s->p.unreliable)
+		return -EPROTO;
+	ret = rx_frame_begin(s);
+	if (ret)
+		return ret;
+	for (int i = 0; i < n && !ret && s->rx.place == PLACE_RECV; i++)
+		ret = rx_fetch(s, p[i].len, fetch, &p[i]);
+	if (ret) {
+		log_debug("stream in slot %u: a payload cannot be fetched: %s", s->shm.slot,
+			  strerror(-ret));
+		resp_nak(s, NAK_PULL);
+	}
+	s->shm.l->pulled += s->rx.off;
+	return rx_frame_end(s);
+}
