@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include "base/evq.h"
+#include "tests/asleep.h"
 #include "tests/t.h"
 
 #include <fcntl.h>
@@ -82,29 +83,31 @@ static void on_signal(int sig)
 	(void)sig;
 }
 
+struct target {
+	pthread_t thread;
+	pid_t tid;
+};
+
 static void *interrupt(void *arg)
 {
-	pthread_t *who = arg, target;
+	struct target *t = arg;
 
-	/* Until the reader came back and says so by a zero. */
-	while ((target = __atomic_load_n(who, __ATOMIC_ACQUIRE))) {
-		pthread_kill(target, SIGUSR1);
-		nanosleep(&(struct timespec){ .tv_nsec = 1000000 }, NULL);
-	}
+	CHECK(T_WAIT(asleep(getpid(), t->tid), 5000));
+	pthread_kill(t->thread, SIGUSR1);
 	return NULL;
 }
 
 static void interrupted(void)
 {
 	struct sigaction sa = { .sa_handler = on_signal };
-	pthread_t me = pthread_self(), th;
+	struct target me = { pthread_self(), gettid() };
+	pthread_t th;
 	struct evq q;
 
 	REQUIRE(evq_init(&q) == 0);
 	sigaction(SIGUSR1, &sa, NULL);
 	REQUIRE(pthread_create(&th, NULL, interrupt, &me) == 0);
 	CHECK_EQ(get(&q), -EINTR);
-	__atomic_store_n(&me, 0, __ATOMIC_RELEASE);
 	pthread_join(th, NULL);
 	evq_fini(&q);
 }

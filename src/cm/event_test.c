@@ -317,8 +317,7 @@ static void destroy_overtakes_a_fetch(void)
 			fake_post(c.id, types[i], 0);
 		REQUIRE_EQ(to_id(c.id)->be->event_get(to_channel(ch), &ev), 0);
 		start(&c, destroy_thread);
-		while (!destroying(c.id))
-			usleep(1000);
+		REQUIRE(T_WAIT(destroying(c.id), 5000));
 		CHECK(!cm_event_apply(ev));
 		CHECK_EQ(finish(&c), 0);
 	}

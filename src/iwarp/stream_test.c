@@ -184,7 +184,8 @@ static void idle_qp_waits_for_its_peer(void)
 	gid_of_loopback(&dgid, 77);
 	qp_rtr(e, gid_index(NULL), &dgid, REMOTE_QPN);
 	qp_rts(e);
-	nanosleep(&ts, NULL); /* longer than timeout 1, and than the two seconds at least */
+	/* Time is the point: longer than timeout 1, and than the two seconds at least. */
+	nanosleep(&ts, NULL);
 	CHECK_EQ(state_of(e), IBV_QPS_RTS);
 	end_free(e);
 }

@@ -434,7 +434,7 @@ static void check_resolved(int family)
 	OK(rdma_resolve_addr(id, NULL, SA(dst), 2000));
 	CHECK(!memcmp(rdma_get_peer_addr(id), &dst, len)); /* already now */
 	EQ(ntohs(rdma_get_dst_port(id)), 7001);
-	usleep(50000);
+	WAIT_FOR(conf_readable(ch->fd));
 	check_unattached(id); /* the device comes with the event */
 	ev = conf_get(ch, id, RDMA_CM_EVENT_ADDR_RESOLVED);
 	CHECK(id->verbs && id->pd && id->pd->context == id->verbs);

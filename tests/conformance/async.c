@@ -212,7 +212,7 @@ static void drained(void)
 	silence();
 	OK(ibv_modify_qp(x.qp, &attr, IBV_QP_STATE));
 	post(1, IBV_WR_SEND, 0, 10); /* waits for a receive */
-	usleep(20000);
+	usleep(20000); /* time is the point: it is tried, not only posted */
 	drain(true);
 	silence();
 	post(2, IBV_WR_SEND, 0, 10); /* posted in SQD: stays */
@@ -314,7 +314,7 @@ static void fetched_events_hold(void)
 	OK(ibv_get_async_event(dev.ctx, &ev));
 	CHECK(ev.element.qp == y.qp);
 	t = conf_thread(destroyer, y.qp);
-	usleep(CONF_QUIET * 1000);
+	conf_blocked(t);
 	CHECK(!atomic_load(&destroyed));
 	ibv_ack_async_event(&ev);
 	conf_join(t);

@@ -269,14 +269,16 @@ static void *get_one(void *arg)
 	return NULL;
 }
 
-/* Signals until the thread is out, or a number of times. */
+/* Each time it is in the call. */
 static void signal_it(pthread_t t, int times)
 {
-	while (!in_get)
-		usleep(100);
-	for (int i = 0; i < times && !got_events; i++) {
-		pthread_kill(t, SIGUSR1);
-		usleep(5000);
+	WAIT_FOR(in_get);
+	for (int i = 0; i < times; i++) {
+		int before = signals;
+
+		conf_blocked(t);
+		EQ(pthread_kill(t, SIGUSR1), 0);
+		WAIT_FOR(signals > before);
 	}
 }
 
@@ -287,7 +289,7 @@ static void signal_gives_eintr(void)
 
 	install(0);
 	t = conf_thread(get_one, &g);
-	signal_it(t, 500);
+	signal_it(t, 1);
 	conf_join(t);
 	EQ(g.ret, -1);
 	EQ(g.err, EINTR);
@@ -303,6 +305,7 @@ static void signal_with_sa_restart_goes_on(void)
 	install(SA_RESTART);
 	t = conf_thread(get_one, &g);
 	signal_it(t, 20);
+	conf_blocked(t);
 	EQ(got_events, 0);
 	cause(id);
 	conf_join(t);
@@ -321,7 +324,7 @@ static void get_blocks_until_event(void)
 	pthread_t t = conf_thread(get_one, &g);
 
 	WAIT_FOR(in_get);
-	usleep(50000);
+	conf_blocked(t);
 	EQ(got_events, 0);
 	cause(id);
 	conf_join(t);

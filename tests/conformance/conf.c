@@ -551,14 +551,54 @@ void conf_wc_none_(const char *file, int line, struct ibv_cq *cq, int ms)
 
 /* Threads. */
 
+/* Threads that were started, the last one first; they are as many as a case starts. */
+struct started {
+	struct started *next;
+	void *(*fn)(void *arg);
+	void *arg;
+	pthread_t thread;
+	_Atomic pid_t tid; /* 0: does not run yet */
+};
+
+static struct started *_Atomic started;
+
+static void *start(void *arg)
+{
+	struct started *s = arg;
+
+	atomic_store(&s->tid, gettid());
+	return s->fn(s->arg);
+}
+
 pthread_t conf_thread(void *(*fn)(void *), void *arg)
 {
-	pthread_t t;
-	int ret = pthread_create(&t, NULL, fn, arg);
+	struct started *s = calloc(1, sizeof(*s));
+	int ret;
 
+	MUST(s);
+	s->fn = fn;
+	s->arg = arg;
+	ret = pthread_create(&s->thread, NULL, start, s);
 	if (ret)
 		FAIL("pthread_create: %s", strerror(ret));
-	return t;
+	s->next = atomic_load(&started);
+	while (!atomic_compare_exchange_weak(&started, &s->next, s))
+		;
+	return s->thread;
+}
+
+void conf_blocked_(const char *file, int line, pthread_t t)
+{
+	uint64_t end = conf_now() + conf_ms(CONF_WAIT) * 1000000ull;
+	struct started *s = atomic_load(&started);
+
+	while (s && !pthread_equal(s->thread, t))
+		s = s->next;
+	MUST(s);
+	conf_at(file, line, "waiting for a thread to block");
+	while (!atomic_load(&s->tid) || !asleep(getpid(), s->tid))
+		if (conf_now() > end)
+			conf_fail(file, line, "a thread does not block");
 }
 
 void conf_join_(const char *file, int line, pthread_t t, int ms)

@@ -26,6 +26,8 @@
 #include <rdma/rdma_cma.h>
 #include <rdma/rdma_verbs.h>
 
+#include "../asleep.h"
+
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -265,18 +267,26 @@ struct ibv_send_wr conf_rdma(uint64_t wr_id, int opcode, struct ibv_sge *sge, in
 
 /* A thread that ends in time or fails the case. */
 pthread_t conf_thread(void *(*fn)(void *), void *arg);
+/* Waits until such a thread has blocked in a call (or has ended). */
+void conf_blocked_(const char *file, int line, pthread_t t);
+#define conf_blocked(t) conf_blocked_(__FILE__, __LINE__, t)
 void conf_join_(const char *file, int line, pthread_t t, int ms);
 #define conf_join(t) conf_join_(__FILE__, __LINE__, t, CONF_WAIT)
-/* Polls a condition that another thread makes true. */
-#define WAIT_FOR(c)                                                              \
+/* Polls a condition that another thread or process makes true: for so long, and
+ * with these words when it does not. */
+#define WAIT_TILL(c, ms, ...)                                                    \
 	do {                                                                     \
-		uint64_t end_ = conf_now() + conf_ms(CONF_WAIT) * 1000000ull;    \
+		uint64_t end_ = conf_now() + conf_ms(ms) * 1000000ull;           \
 		AT("waiting for " #c);                                           \
 		while (!(c)) {                                                   \
 			if (conf_now() > end_)                                   \
-				FAIL("never came true: %s", #c);                 \
+				FAIL(__VA_ARGS__);                               \
 			usleep(200);                                             \
 		}                                                                \
 	} while (0)
+#define WAIT_FOR(c) WAIT_TILL(c, CONF_WAIT, "never came true: %s", #c)
+/* Waits until the library's threads sleep: they have done all that has come so far.
+ * (A kernel's device has none: what it does then may come later.) */
+#define conf_settle() WAIT_FOR(asleep_others())
 
 #endif

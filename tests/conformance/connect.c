@@ -553,7 +553,7 @@ static void passive_destroyed_after_accept(void)
 	rdma_destroy_qp(c.p);
 	OK(rdma_destroy_id(c.p));
 	c.p = NULL;
-	usleep(CONF_QUIET * 1000);
+	conf_settle();
 	MUST(ev = conf_next(c.ach, conf_ms(CONF_WAIT)));
 	if (ev->event == RDMA_CM_EVENT_ESTABLISHED) {
 		OK(rdma_ack_cm_event(ev));

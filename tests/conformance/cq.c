@@ -88,8 +88,9 @@ static void arming_ignores_what_is_there(void)
 
 	start(NULL);
 	recvs(2);
+	OK(ibv_req_notify_cq(c.p->recv_cq, 0));
 	send_flags(1, 0);
-	usleep(20000);
+	take(c.p->recv_cq_channel, c.p->recv_cq, c.p); /* now it is there */
 	OK(ibv_req_notify_cq(c.p->recv_cq, 0));
 	CHECK(!fires(c.p->recv_cq_channel, 50));
 	conf_wc(c.p->recv_cq, &wc);
@@ -219,7 +220,7 @@ static void no_wake_up_is_lost(void)
 	for (unsigned i = 0; i < l.n; i++) {
 		send_flags(i, 0);
 		if (i % 16 == 0)
-			usleep(rand_r(&seed) % 200);
+			usleep(rand_r(&seed) % 200); /* now it is awake, now asleep */
 	}
 	conf_join(t);
 	EQ(l.got, l.n);
@@ -266,7 +267,7 @@ static void destroy_waits_for_acknowledged_events(void)
 	conf_pair_disconnect(&c);
 	rdma_destroy_qp(c.p);
 	t = conf_thread(destroy_cq, &d);
-	usleep(CONF_QUIET * 1000);
+	conf_blocked(t);
 	EQ(d.done, 0);
 	ibv_ack_cq_events(cq, 1);
 	conf_join(t);

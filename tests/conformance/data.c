@@ -531,7 +531,9 @@ static void unsignalled_slots_need_a_polled_completion(void)
 	struct ibv_qp_attr attr;
 	struct ibv_send_wr wr;
 	struct ibv_sge sge;
+	struct ibv_cq *cq;
 	unsigned max;
+	void *ctx;
 
 	if (!conf_user_device())
 		SKIP("rxe frees slots on acknowledgement");
@@ -540,12 +542,15 @@ static void unsignalled_slots_need_a_polled_completion(void)
 	max = init.cap.max_send_wr;
 	sge = conf_sge(&a, 0, 8);
 	wr = conf_rdma(1, IBV_WR_RDMA_WRITE, &sge, 1, p.p, p.mr->rkey);
+	OK(ibv_req_notify_cq(c.a->send_cq, 0));
 	for (unsigned i = 0; i < max; i++) {
 		wr.wr_id = i;
 		wr.send_flags = i == max - 1 ? IBV_SEND_SIGNALED : 0;
 		OK(conf_post(c.a->qp, &wr));
 	}
-	usleep(100000); /* all done, nothing polled */
+	WAIT_FOR(conf_readable(c.a->send_cq_channel->fd)); /* all done, nothing polled */
+	OK(ibv_get_cq_event(c.a->send_cq_channel, &cq, &ctx));
+	ibv_ack_cq_events(cq, 1);
 	EQ(conf_post(c.a->qp, &wr), ENOMEM);
 	conf_wc_ok(c.a->send_cq, max - 1);
 	for (unsigned i = 0; i < max; i++)

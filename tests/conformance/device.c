@@ -288,7 +288,7 @@ static void clock_runs(void)
 		SKIP("no clock");
 	EQ(r, 0);
 	t0 = conf_now();
-	usleep(50000);
+	usleep(50000); /* time is the point */
 	OK(ibv_query_rt_values_ex(dev.ctx, &b));
 	t1 = conf_now();
 	CHECK(a.comp_mask & IBV_VALUES_MASK_RAW_CLOCK);

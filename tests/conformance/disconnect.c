@@ -290,7 +290,7 @@ static void synchronous_disconnect_blocks_for_the_event(void)
 	OK(rdma_migrate_id(c.a, NULL));
 	OK(rdma_disconnect(c.p));
 	/* The answer is already queued when the peer was first. */
-	usleep(CONF_QUIET * 1000);
+	WAIT_FOR(conf_readable(c.a->channel->fd));
 	OK(rdma_disconnect(c.a));
 	MUST(c.a->event);
 	EQ(c.a->event->event, RDMA_CM_EVENT_DISCONNECTED);

@@ -176,7 +176,7 @@ static void check_waits(struct waiter *w, void *(*fn)(void *), struct rdma_cm_ev
 	pthread_t t = conf_thread(fn, w);
 
 	WAIT_FOR(w->started);
-	usleep(CONF_QUIET * 1000);
+	conf_blocked(t);
 	EQ(w->done, 0);
 	OK(rdma_ack_cm_event(ev));
 	conf_join(t);
@@ -207,7 +207,7 @@ static void destroy_waits_for_every_ack(void)
 	t = conf_thread(destroyer, &w);
 	WAIT_FOR(w.started);
 	OK(rdma_ack_cm_event(second));
-	usleep(CONF_QUIET * 1000);
+	conf_blocked(t);
 	EQ(w.done, 0);
 	OK(rdma_ack_cm_event(first));
 	conf_join(t);
@@ -391,7 +391,7 @@ static void migrate_keeps_the_order(void)
 	conf_expect(c.ach, c.a, RDMA_CM_EVENT_ESTABLISHED);
 	wait_readable(c.lch); /* ESTABLISHED */
 	OK(rdma_disconnect(c.a));
-	usleep(CONF_QUIET * 1000); /* DISCONNECTED is behind it now, or comes after */
+	conf_settle(); /* DISCONNECTED is behind it now, or comes after */
 	OK(rdma_migrate_id(c.p, to));
 	CHECK(!conf_readable(c.lch->fd));
 	conf_expect(to, c.p, RDMA_CM_EVENT_ESTABLISHED);

@@ -75,7 +75,7 @@ static void late_peer(void)
 	conf_pattern(x.b.p, 1000, 5);
 	wr = conf_wr(1, IBV_WR_SEND, &sge, 1);
 	OK(conf_post(x.qp, &wr));
-	usleep(100000);
+	usleep(100000); /* time is the point: tries that find nobody */
 	EQ(to_init(&y), 0);
 	OK(conf_recv(y.qp, 2, &y.b, 0, 1000));
 	EQ(to_rtr(&y, x.qp->qp_num, x.psn, &dev.gid), 0);
@@ -186,7 +186,7 @@ static void again_after_a_try_the_other_first(void)
 		EQ(to_init(early), 0);
 		EQ(to_rtr(late, early->qp->qp_num, early->psn, &dev.gid), 0);
 		EQ(to_rts(late), 0);
-		usleep(i * 20);
+		usleep(i * 20); /* the same */
 		EQ(to_rtr(early, late->qp->qp_num, late->psn, &dev.gid), 0);
 		EQ(to_rts(early), 0);
 		exchange(&x, &y, i);

@@ -189,7 +189,6 @@ static bool reap(pid_t *pid, bool *bad)
 
 static bool run_two(int fd)
 {
-	const struct timespec nap = { .tv_nsec = 10000000 };
 	struct rng r = { key_of(sh->o.seed, 0, 0, 9) };
 	uint64_t end = UINT64_MAX, next = 0, grace = 0;
 	bool bad = false;
@@ -219,7 +218,7 @@ static bool run_two(int fd)
 			next = now + sh->o.kill_ms / 2 + rng_below(&r, sh->o.kill_ms + 1);
 		else if (now >= next)
 			kill_one((int)rng_below(&r, 2), fd, pid);
-		nanosleep(&nap, NULL);
+		nap_us(10000);
 	}
 	return !bad;
 }
@@ -232,7 +231,6 @@ static void *side_thread(void *id)
 
 static bool run_one(void)
 {
-	const struct timespec nap = { .tv_nsec = 10000000 };
 	pthread_t t[2];
 	uint64_t end;
 
@@ -243,10 +241,10 @@ static bool run_one(void)
 	for (intptr_t i = 0; i < 2; i++)
 		OK(pthread_create(&t[i], NULL, side_thread, (void *)i));
 	while (!both_up())
-		nanosleep(&nap, NULL);
+		nap_us(10000);
 	end = now_ms() + 1000ull * sh->o.seconds;
 	while (now_ms() < end)
-		nanosleep(&nap, NULL);
+		nap_us(10000);
 	atomic_store(&sh->stop, 1);
 	for (int i = 0; i < 2; i++)
 		OK(pthread_join(t[i], NULL));

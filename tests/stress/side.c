@@ -108,7 +108,6 @@ static void find_gid(struct side *s)
 /* The other side may still be busy with a process of ours that was killed. */
 static void join(struct side *s)
 {
-	const struct timespec ms = { .tv_nsec = 1000000 };
 	uint64_t end = now_ms() + 1000ull * sh->o.stall;
 
 	s->life = atomic_load(&sh->side[s->id].life);
@@ -120,7 +119,7 @@ static void join(struct side *s)
 			if (now_ms() > end)
 				fail(&s->ep[i], "the peer does not give up generation %llu",
 				     (unsigned long long)(phase >> 8));
-			nanosleep(&ms, NULL);
+			nap_us(1000);
 		}
 		s->ep[i].gen = (uint32_t)(phase >> 8);
 		token_drop(i, s->id);
@@ -146,7 +145,6 @@ static void *work(void *arg)
 	struct worker *w = arg;
 	struct side *s = w->s;
 	struct rng r = { key_of(sh->o.seed, 1000 + w->n, (uint64_t)s->id, s->life) };
-	const struct timespec nap = { .tv_nsec = 50000 };
 	unsigned idle = 0;
 
 	free(w);
@@ -165,7 +163,7 @@ static void *work(void *arg)
 			cq_resize(&s->cq[rng_below(&r, sh->o.cqs)], &r);
 		idle = busy ? 0 : idle + 1;
 		if (idle > 4 * sh->o.links)
-			nanosleep(&nap, NULL);
+			nap_us(50);
 	}
 	return NULL;
 }
@@ -243,7 +241,6 @@ static bool over(struct side *s)
 
 void side_run(int id)
 {
-	const struct timespec ms = { .tv_nsec = 1000000 };
 	struct side *s = calloc(1, sizeof(*s));
 
 	MUST(s);
@@ -251,12 +248,12 @@ void side_run(int id)
 	join(s);
 	threads_start(s);
 	while (!over(s))
-		nanosleep(&ms, NULL);
+		nap_us(1000);
 	if (id == 0)
 		atomic_store(&sh->over, 1);
 	atomic_store(&sh->side[id].quiet, 1);
 	while (!atomic_load(&sh->side[!id].quiet))
-		nanosleep(&ms, NULL);
+		nap_us(1000);
 	threads_stop(s);
 	atom_check(s);
 	side_close(s);

@@ -37,6 +37,8 @@ struct trace {
 void trace(struct trace *t, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
 uint64_t now_ms(void);
+/* The pause of a loop that polls; whether it ends is watch's business (--stall). */
+void nap_us(unsigned us);
 void watch_start(struct side *s);
 
 /* ---- memory (buf.c) -------------------------------------------------------- */

@@ -21,6 +21,11 @@ uint64_t now_ms(void)
 	return (uint64_t)ts.tv_sec * 1000 + (uint64_t)ts.tv_nsec / 1000000;
 }
 
+void nap_us(unsigned us)
+{
+	nanosleep(&(struct timespec){ .tv_nsec = us * 1000l }, NULL);
+}
+
 void trace(struct trace *t, const char *fmt, ...)
 {
 	char *line = t->line[t->n++ % TRACES];
@@ -119,7 +124,6 @@ void fail(struct ep *e, const char *fmt, ...)
 static void *watch(void *arg)
 {
 	struct side *s = arg;
-	const struct timespec nap = { .tv_nsec = 200000000 };
 
 	while (!atomic_load(&s->quit)) {
 		uint64_t now = now_ms();
@@ -136,7 +140,7 @@ static void *watch(void *arg)
 		for (unsigned i = 0; i < sh->o.links; i++)
 			if (now > atomic_load(&s->ep[i].stamp) + 1000ull * sh->o.stall)
 				fail(&s->ep[i], "nothing has moved for %u s", sh->o.stall);
-		nanosleep(&nap, NULL);
+		nap_us(200000);
 	}
 	return NULL;
 }

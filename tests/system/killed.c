@@ -143,7 +143,7 @@ static void server_killed_after_accept(void)
 	end_connect(&e, peer_hear_u32(&p));
 	peer_hear(&p, 'a');
 	peer_kill(&p);
-	usleep(50000);
+	conf_settle();
 	MUST(ev = conf_next(e.ch, conf_ms(CONF_WAIT)));
 	if (ev->event == RDMA_CM_EVENT_ESTABLISHED) { /* the reply came first */
 		OK(rdma_ack_cm_event(ev));
@@ -241,6 +241,18 @@ static void client_requested(struct peer *me, void *arg)
 	idle(me);
 }
 
+/* Its event is there, nobody has fetched it. */
+static void client_answered(struct peer *me, void *arg)
+{
+	struct end c;
+
+	(void)arg;
+	end_connect(&c, peer_hear_u32(me));
+	WAIT_FOR(conf_readable(c.ch->fd));
+	peer_say(me, 'a');
+	idle(me);
+}
+
 static void client_established(struct peer *me, void *arg)
 {
 	struct end c;
@@ -277,7 +289,7 @@ static void client_killed_with_the_request_queued(void)
 	fd = (struct pollfd){ .fd = e.ch->fd, .events = POLLIN };
 	CHECK(poll(&fd, 1, conf_ms(CONF_WAIT)) == 1);
 	peer_kill(&p);
-	usleep(CONF_QUIET * 1000);
+	conf_settle();
 	ev = conf_next(e.ch, 0); /* withdrawn, or still there and dead */
 	if (ev) {
 		e.id = ev->id;
@@ -290,12 +302,12 @@ static void client_killed_with_the_request_queued(void)
 
 static void client_killed_before_its_event(void)
 {
-	struct peer p = peer_start(client_requested, NULL);
+	struct peer p = peer_start(client_answered, NULL);
 
 	end_listen(&e, &p);
 	end_request(&e);
 	end_accept(&e, false);
-	usleep(50000);
+	peer_hear(&p, 'a');
 	peer_kill(&p);
 	expect_failure(RDMA_CM_EVENT_DISCONNECTED);
 	end_free(&e);

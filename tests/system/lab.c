@@ -82,15 +82,10 @@ uint32_t peer_hear_u32(struct peer *p)
 
 void peer_end(struct peer *p)
 {
-	uint64_t end = conf_now() + 2 * conf_ms(CONF_WAIT) * 1000000ull;
 	int status;
 
-	AT("waiting for the other process to end");
-	while (waitpid(p->pid, &status, WNOHANG) == 0) {
-		if (conf_now() > end)
-			FAIL("the other process does not end");
-		usleep(1000);
-	}
+	WAIT_TILL(waitpid(p->pid, &status, WNOHANG), 2 * CONF_WAIT,
+		  "the other process does not end");
 	if (WIFSIGNALED(status))
 		FAIL("the other process died of signal %d", WTERMSIG(status));
 	if (WEXITSTATUS(status))

@@ -132,14 +132,8 @@ static int fds(void)
 /* When the QP is gone, too. */
 static void no_link_left(void)
 {
-	uint64_t end = conf_now() + conf_ms(CONF_WAIT) * 1000000ull;
-
-	AT("waiting for the rest of a link to go");
-	while (links() || fds() > fds_before) {
-		if (conf_now() > end)
-			FAIL("%d links, %d descriptors more", links(), fds() - fds_before);
-		usleep(1000);
-	}
+	WAIT_TILL(!links() && fds() <= fds_before, CONF_WAIT, "%d links, %d descriptors more",
+		  links(), fds() - fds_before);
 }
 
 /* ---- peers --------------------------------------------------------------------- */
@@ -621,7 +615,7 @@ static uint64_t cpu_of_a_second(void)
 {
 	uint64_t before;
 
-	usleep(100000); /* leases end, the thread goes to sleep */
+	usleep(100000); /* time is the point: leases end, the thread goes to sleep */
 	before = cpu_us();
 	usleep(1000000);
 	return cpu_us() - before;

@@ -5,6 +5,8 @@
 
 static struct end e;
 
+/* Seconds: time is the point of all here, a peer that stands still for longer than
+ * anything on the way waits for an answer. */
 enum { PAUSE = 5 };
 
 /* Stops the peer, lets us do something meanwhile, waits the rest of the time. */

@@ -6,6 +6,7 @@
 #include "cm/fake_test.h"
 #include "cm/kernel/fake_test.h"
 
+#include <semaphore.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 
@@ -455,13 +456,14 @@ static void strange_uids(void)
 	end(ch);
 }
 
-static atomic_int paused, go_on;
+static atomic_int paused;
+static sem_t go_on;
 
 static void pause_there(void)
 {
 	atomic_store(&paused, 1);
-	while (!atomic_load(&go_on))
-		nanosleep(&(struct timespec){ .tv_nsec = 100000 }, NULL);
+	sem_wait(&go_on);
+	sem_post(&go_on); /* from then on it is open */
 }
 
 static void *fetch_and_ack(void *arg)
@@ -491,7 +493,7 @@ static void destroy_waits_for_an_event_in_flight(void)
 	void *type, *r;
 
 	atomic_store(&paused, 0);
-	atomic_store(&go_on, 0);
+	sem_init(&go_on, 0, 0);
 	fk.pause = pause_there;
 	fk_event(handle(id), EV(DISCONNECTED), 0);
 	pthread_create(&getter, NULL, fetch_and_ack, ch);
@@ -500,7 +502,7 @@ static void destroy_waits_for_an_event_in_flight(void)
 	CHECK(T_WAIT(fk_count(CMD(DESTROY_ID)) == 2,
 		     2000));
 	CHECK_EQ(pthread_tryjoin_np(destroyer, &r), EBUSY);
-	atomic_store(&go_on, 1);
+	sem_post(&go_on);
 	pthread_join(destroyer, &r);
 	CHECK_EQ((intptr_t)r, 0);
 	fk_event(handle(other), EV(ADDR_CHANGE), 0);

@@ -6,37 +6,34 @@
 #include "cm/user/pair_test.h"
 
 #include <pthread.h>
+#include <semaphore.h>
 #include <sys/wait.h>
 
 /* Makes the progress thread stand still, as a stopped process would. */
 static struct {
 	struct loop_work work;
-	atomic_int stop, stopped;
+	sem_t stands, go, goes;
 } hold;
 
 static void hold_run(struct loop_work *w)
 {
 	(void)w;
-	atomic_store(&hold.stopped, 1);
-	while (atomic_load(&hold.stop))
-		usleep(1000);
-	atomic_store(&hold.stopped, 0);
+	sem_post(&hold.stands);
+	sem_wait(&hold.go);
+	sem_post(&hold.goes);
 }
 
 static void hold_loop(void)
 {
 	hold.work.run = hold_run;
-	atomic_store(&hold.stop, 1);
 	loop_post(&hold.work);
-	while (!atomic_load(&hold.stopped))
-		usleep(1000);
+	sem_wait(&hold.stands);
 }
 
 static void release_loop(void)
 {
-	atomic_store(&hold.stop, 0);
-	while (atomic_load(&hold.stopped))
-		usleep(1000);
+	sem_post(&hold.go);
+	sem_wait(&hold.goes);
 }
 
 /* ---- listeners that end ------------------------------------------------------------- */
@@ -81,7 +78,7 @@ static void listener_ends_while_it_accepts(void)
 			id_free(lis);
 			break;
 		}
-		usleep((useconds_t)(i % 7) * 300);
+		usleep((useconds_t)(i % 7) * 300); /* as far as they get in this time */
 		id_free(lis);
 	}
 	atomic_store(&stop_dialing, true);
@@ -118,8 +115,7 @@ static void requests_to_a_dead_channel(void)
 	cm_channel_attach(ch);
 	queued = dial(src_port(lis));
 	CHECK_EQ(write(queued, req, n), n);
-	for (int i = 0; i < 5000 && silent(ch); i++)
-		usleep(1000);
+	CHECK(T_WAIT(!silent(ch), 5000));
 	cm_channel_free(ch);
 	rejected(queued, CM_REJ_CONSUMER);
 	late = dial(src_port(lis));
@@ -153,7 +149,7 @@ static void crowd_of_silent_peers(void)
 
 	for (int i = 0; i < USER_HALF_OPEN_MAX; i++)
 		p[i] = (struct pollfd){ .fd = dial(src_port(lis)), .events = POLLIN };
-	usleep(700000); /* older than what is spared */
+	usleep(700000); /* time is the point: older than what is spared */
 	fd = dial(src_port(lis));
 	CHECK(poll(p, USER_HALF_OPEN_MAX, (int)t_scaled(5000)) > 0);
 	hold_loop(); /* the thread has finished what it was about */
@@ -177,21 +173,14 @@ static void crowd_of_requests(void)
 	struct cm_id *lis = listener(ch, 1);
 	uint8_t req[MPA_FRAME_MAX];
 	size_t n = raw_request(req, sizeof(req), src_port(lis));
-	struct user_id **v;
 	static int fd[PEERS];
-	int all = 0, seen = 0;
+	int all, seen = 0;
 
 	for (int i = 0; i < PEERS; i++) {
 		fd[i] = dial(src_port(lis));
 		CHECK_EQ(write(fd[i], req, n), n);
 	}
-	for (int i = 0; i < 5000 && all < 2 + USER_WAITING_MAX; i++) {
-		usleep(1000);
-		all = user_all(&v);
-		for (int k = 0; k < all; k++)
-			user_put(v[k]);
-		free(v);
-	}
+	T_WAIT((all = ids()) >= 2 + USER_WAITING_MAX, 5000);
 	/* The listener, the one in the queue, those that wait, and a few that were
 	 * being read when the limit was reached. */
 	CHECK(all >= 2 + USER_WAITING_MAX && all < 2 + USER_WAITING_MAX + MORE);
@@ -285,7 +274,7 @@ static void answers_came_while_stopped(void)
 	hold_loop();
 	for (int i = 0; i < PEERS; i++)
 		CHECK_EQ(write(fd[i], rej, (size_t)n), n);
-	usleep(conf_get()->cm_reply_ms * 1500);
+	usleep(conf_get()->cm_reply_ms * 1500); /* time is the point: the limit passes */
 	release_loop();
 	for (int i = 0; i < PEERS; i++)
 		if (!want(ch, RDMA_CM_EVENT_REJECTED, CM_REJ_CONSUMER))
@@ -348,6 +337,9 @@ int main(int argc, char **argv)
 	cm_dev = &device;
 	if (be->init())
 		return 1;
+	sem_init(&hold.stands, 0, 0);
+	sem_init(&hold.go, 0, 0);
+	sem_init(&hold.goes, 0, 0);
 	T_RUN(listener_ends_while_it_accepts);
 	T_RUN(requests_to_a_dead_channel);
 	T_RUN(crowd_of_silent_peers);

@@ -387,22 +387,23 @@ static T_UNUSED bool raw_answer(int fd, uint8_t *buf, struct mpa_frame *f)
 	return n > 0;
 }
 
+/* How many ids the backend has. */
+static T_UNUSED int ids(void)
+{
+	struct user_id **v;
+	int n = user_all(&v);
+
+	for (int i = 0; i < n; i++)
+		user_put(v[i]);
+	free(v);
+	return n;
+}
+
 /* Nothing outlives its id. */
 static T_UNUSED void nothing_left(void)
 {
-	struct user_id **v;
-	int n = -1;
-
-	for (int i = 0; i < 5000; i++) {
-		n = user_all(&v);
-		for (int k = 0; k < n; k++)
-			user_put(v[k]);
-		free(v);
-		if (!n && !atomic_load(&streams) && !atomic_load(&expects))
-			break;
-		usleep(1000);
-	}
-	CHECK_EQ(n, 0);
+	T_WAIT(!ids() && !atomic_load(&streams) && !atomic_load(&expects), 5000);
+	CHECK_EQ(ids(), 0);
 	CHECK_EQ(streams, 0);
 	CHECK_EQ(expects, 0);
 }
