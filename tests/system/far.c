@@ -115,16 +115,7 @@ pthread_t far_dereg(struct ibv_mr *mr)
 
 bool far_dereg_stands(void)
 {
-	char path[64], state = 0;
-	FILE *f;
+	pid_t tid = atomic_load(&dereg_tid);
 
-	if (!atomic_load(&dereg_tid) || atomic_load(&dereg_done))
-		return atomic_load(&dereg_done);
-	snprintf(path, sizeof(path), "/proc/self/task/%d/stat", atomic_load(&dereg_tid));
-	f = fopen(path, "r");
-	if (!f || fscanf(f, "%*d (%*[^)]) %c", &state) != 1)
-		state = 0;
-	if (f)
-		fclose(f);
-	return state == 'S';
+	return atomic_load(&dereg_done) || (tid && asleep(getpid(), tid));
 }
