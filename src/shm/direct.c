@@ -32,7 +32,6 @@
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/random.h>
-#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/uio.h>
 #include <sys/vfs.h>
@@ -279,14 +278,6 @@ static bool pid_works(const struct direct *d)
 	       is == d->nonce;
 }
 
-static pid_t pid_of_peer(int sock)
-{
-	struct ucred c;
-	socklen_t len = sizeof(c);
-
-	return getsockopt(sock, SOL_SOCKET, SO_PEERCRED, &c, &len) ? 0 : c.pid;
-}
-
 static struct direct *direct_new(struct link *l, int side)
 {
 	struct direct *d = calloc(1, sizeof(*d));
@@ -315,7 +306,7 @@ void direct_join(struct link *l, int side, const struct direct_offer *o, const i
 
 	if (!d)
 		return;
-	d->pid = pid_of_peer(d->sock);
+	d->pid = l->pid;
 	d->off = true;
 	if (o->fds != DIRECT_FDS || n != DIRECT_FDS || o->table != SHARE_VERSION ||
 	    conf_get()->direct == CONF_DIRECT_OFF)

@@ -25,6 +25,14 @@ bool greeting_same_user(int fd)
 	       c.uid != OVERFLOW_UID;
 }
 
+pid_t greeting_pid(int fd)
+{
+	struct ucred c;
+	socklen_t len = sizeof(c);
+
+	return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &c, &len) ? 0 : c.pid;
+}
+
 bool greeting_still_same_user(int fd)
 {
 	unsigned real, effective, saved, fs, me = geteuid();

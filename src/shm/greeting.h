@@ -24,6 +24,8 @@ struct greeting {
 
 /* The user of who connected; or of who listens, when it began to. */
 bool greeting_same_user(int fd);
+/* Its process then; 0: of another pid namespace. */
+pid_t greeting_pid(int fd);
 /* A server may have listened as root and be somebody else by now, who must not get at
  * our memory. One in another pid namespace (pid 0) cannot be asked. */
 bool greeting_still_same_user(int fd);

@@ -16,7 +16,7 @@
 #include <unistd.h>
 
 enum {
-	VISITORS_MAX = 1024, /* of this user, without a whole greeting */
+	TURN = 64, /* visitors let in before others get a turn */
 	BACKLOG = 1024,
 	SHORTAGE_MS = 250,
 };
@@ -54,7 +54,7 @@ static int host_accept(struct host *h)
 		return -errno;
 	fd = fdset_take(fd);
 	/* Nothing is taken from strangers: what they give might be hard to close. */
-	if (meets.visitors >= VISITORS_MAX || !greeting_same_user(fd) || !guest_new(fd, false, &h->name))
+	if (!greeting_same_user(fd) || !guest_new(fd, false, &h->name))
 		fdset_close(fd);
 	return 0;
 }
@@ -62,12 +62,12 @@ static int host_accept(struct host *h)
 static void host_ready(struct loop_fd *lf, uint32_t revents)
 {
 	struct host *h = container_of(lf, struct host, lf);
-	int ret;
+	int ret = 0;
 
 	(void)revents;
 	meets_lock();
-	while (!(ret = host_accept(h)) || ret == -EINTR)
-		;
+	for (int i = 0; i < TURN && (!ret || ret == -EINTR); i++)
+		ret = host_accept(h);
 	if (ret == -EMFILE || ret == -ENFILE) {
 		log_warn("no descriptor for a link: %s", strerror(-ret));
 		loop_fd_mod(&h->lf, 0);

@@ -70,6 +70,7 @@ struct link {
 	atomic_int refs;
 	struct link_id peer;
 	struct list all; /* meet.c */
+	pid_t pid;	 /* the peer's when it connected or listened; 0: not known here */
 
 	struct lock rx_lock; /* guards these: */
 	struct ring_rx rx;

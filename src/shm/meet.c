@@ -39,6 +39,7 @@ struct guest {
 	bool caller, over;
 	bool lasting; /* the name is a process's for good */
 	struct meet_name name;
+	pid_t pid; /* the other process; 0: not known here */
 	struct loop_fd lf;
 	struct loop_timer timer;
 	int refs; /* the descriptor's, the timer's */
@@ -222,6 +223,30 @@ static void guest_timeout(struct loop_timer *t)
 
 static void guest_ready(struct loop_fd *lf, uint32_t revents);
 
+/* A process can have others wait, or drop its own; it cannot shut them out. */
+static void visitors_bound(pid_t pid)
+{
+	struct guest *g, *oldest = NULL, *own = NULL;
+	unsigned n = 0;
+
+	lock_assert_held(&meets.lock);
+	if (meets.visitors < MEET_VISITORS)
+		return;
+	list_for_each(g, &meets.guests, node) {
+		if (g->caller)
+			continue;
+		oldest = oldest ? oldest : g;
+		if (g->pid != pid)
+			continue;
+		own = own ? own : g;
+		n++;
+	}
+	if (n >= MEET_VISITORS)
+		guest_end(own);
+	else if (meets.visitors >= MEET_VISITORS_ALL)
+		guest_end(oldest);
+}
+
 struct guest *guest_new(int fd, bool caller, const struct meet_name *name)
 {
 	struct guest *g = calloc(1, sizeof(*g));
@@ -232,6 +257,7 @@ struct guest *guest_new(int fd, bool caller, const struct meet_name *name)
 	g->timer.fire = guest_timeout;
 	g->caller = caller;
 	g->name = *name;
+	g->pid = greeting_pid(fd);
 	g->wake = -1;
 	g->refs = 1;
 	list_init(&g->meets);
@@ -240,28 +266,48 @@ struct guest *guest_new(int fd, bool caller, const struct meet_name *name)
 		free(g);
 		return NULL;
 	}
-	list_add_tail(&meets.guests, &g->node);
-	if (!caller)
+	if (!caller) {
+		visitors_bound(g->pid);
 		meets.visitors++;
+	}
+	list_add_tail(&meets.guests, &g->node);
 	if (loop_timer_set(&g->timer, loop_now() + GREETING_MS * MSEC))
 		g->refs++;
 	return g;
+}
+
+static bool too_many_links(pid_t pid)
+{
+	unsigned n = 0;
+	struct link *l;
+
+	lock_assert_held(&meets.lock);
+	list_for_each(l, &meets.links, all)
+		n += l->pid == pid;
+	if (n < (pid ? MEET_LINKS : MEET_LINKS_OTHER))
+		return false;
+	log_warn("process %d has %u links and wants another", (int)pid, n);
+	return true;
 }
 
 /* The guest becomes a link; what it held is the link's. */
 static struct link *guest_to_link(struct guest *g, const struct greeting *gr,
 				  struct link_segment *seg, int wake, int peer_wake)
 {
-	int sock = fdset_take(fcntl(g->lf.fd, F_DUPFD_CLOEXEC, 0));
 	struct link *l;
+	int sock;
 
 	lock_assert_held(&meets.lock);
+	if (too_many_links(g->pid))
+		return NULL;
+	sock = fdset_take(fcntl(g->lf.fd, F_DUPFD_CLOEXEC, 0));
 	if (sock < 0)
 		return NULL;
 	if (link_new(seg, g->caller ? 0 : 1, &gr->id, wake, peer_wake, sock, &l)) {
 		fdset_close(sock);
 		return NULL;
 	}
+	l->pid = g->pid;
 	list_add_tail(&meets.links, &l->all); /* with the first reference */
 	return l;
 }

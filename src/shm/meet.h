@@ -14,6 +14,15 @@
 struct guest;
 struct host;
 
+enum {
+	/* Two processes that look for each other at once make two. More, and guests that
+	 * do not greet, are an attack of a process of our own user. */
+	MEET_LINKS = 8,	       /* with one process, */
+	MEET_LINKS_OTHER = 1024, /* with those whose pid is not known here */
+	MEET_VISITORS = 256,   /* of one process, and */
+	MEET_VISITORS_ALL = 1024, /* of all, without a whole greeting: the oldest go */
+};
+
 struct meet_name {
 	char text[CALL_NAME_MAX + 1];
 };

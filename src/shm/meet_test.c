@@ -1,0 +1,138 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* A process of our user that makes as many links, and half links, as it can. */
+#include "shm/meet.h"
+#include "dev/verbs.h"
+#include "shm/greeting.h"
+#include "tests/t.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+
+enum { PORT = 77, TRIES = 40, MORE = 50, PATIENCE_MS = 3000 };
+
+static int knock(void)
+{
+	struct sockaddr_un un;
+	struct meet_name name;
+	socklen_t len;
+	int fd = socket(AF_UNIX, SOCK_STREAM, 0);
+
+	meet_name_of(PORT, &name);
+	len = meet_address(&name, &un);
+	return connect(fd, (struct sockaddr *)&un, len) ? -1 : fd;
+}
+
+/* A link under this id: 1, or 0: it was refused. The descriptors stay open. */
+static int link_under(uint64_t word)
+{
+	struct link_id id = { { word, (uint64_t)getpid() } };
+	struct pollfd p = { .fd = knock(), .events = POLLIN };
+	struct link_segment *seg;
+	struct greeting g;
+	int fds[2], got[GREETING_FDS];
+
+	fds[0] = link_segment_new(&seg);
+	if (p.fd < 0 || fds[0] < 0 || greeting_wake_new(&fds[1]) < 0 ||
+	    greeting_send(p.fd, &id, GREETING_HELLO, fds, 2) ||
+	    poll(&p, 1, (int)t_scaled(PATIENCE_MS)) != 1)
+		_exit(100);
+	return greeting_recv(p.fd, &g, got) > 0;
+}
+
+static int in_child(int (*fn)(void))
+{
+	pid_t pid = fork();
+	int status;
+
+	if (!pid)
+		_exit(fn());
+	return waitpid(pid, &status, 0) == pid && WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+static unsigned links(void)
+{
+	struct link *l;
+	unsigned n = 0;
+
+	meets_lock();
+	list_for_each(l, &meets.links, all)
+		n++;
+	meets_unlock();
+	return n;
+}
+
+static int many(void)
+{
+	int n = 0;
+
+	for (int i = 0; i < TRIES; i++)
+		n += link_under((uint64_t)i + 1);
+	return n;
+}
+
+static int one(void)
+{
+	return link_under(1);
+}
+
+static void wait_for_no_link(void)
+{
+	while (links()) /* t_alarm() */
+		usleep(1000);
+}
+
+static void a_process_gets_few_links(void)
+{
+	CHECK_EQ(in_child(many), MEET_LINKS);
+	CHECK_EQ(in_child(one), 1); /* others get theirs */
+	wait_for_no_link();
+	CHECK_EQ(in_child(many), MEET_LINKS); /* ended ones do not count */
+	wait_for_no_link();
+}
+
+static bool ended(int fd)
+{
+	struct pollfd p = { .fd = fd, .events = POLLIN };
+
+	return poll(&p, 1, (int)t_scaled(PATIENCE_MS)) == 1;
+}
+
+/* Says nothing; long before it is too late, the first ones are gone. */
+static int silent(void)
+{
+	static int fd[MEET_VISITORS + MORE];
+	struct pollfd last;
+
+	for (int i = 0; i < MEET_VISITORS + MORE; i++) {
+		fd[i] = knock();
+		if (fd[i] < 0)
+			return 1;
+	}
+	for (int i = 0; i < MORE; i++)
+		if (!ended(fd[i]))
+			return 2;
+	last = (struct pollfd){ .fd = fd[MORE], .events = POLLIN };
+	if (poll(&last, 1, 0))
+		return 3;
+	return in_child(one) == 1 ? 0 : 4;
+}
+
+static void a_process_keeps_few_waiting(void)
+{
+	CHECK_EQ(in_child(silent), 0);
+	wait_for_no_link();
+}
+
+int main(int argc, char **argv)
+{
+	setenv("ANYRDMA_TRANSPORT", "shm", 1);
+	t_init(argc, argv);
+	if (meet_listen(PORT))
+		return 1;
+	T_RUN(a_process_gets_few_links);
+	T_RUN(a_process_keeps_few_waiting);
+	return t_done();
+}
