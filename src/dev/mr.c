@@ -194,21 +194,22 @@ void slot_free(struct mr_slot *s)
 	lock_put(&table_lock);
 }
 
-/* What other processes may use of it by themselves (dev/share.h). */
+/* What other processes may use of it by themselves (dev/share.h). Not windows: those
+ * are taken back by work requests and by sends of the peer, where nobody can wait for a
+ * process that may be stopped. */
 static void share_publish(const struct mr_slot *s)
 {
 	struct share_key k = {
 		.key = slot_key(s),
 		.access = (s->access & (IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ)) |
-			  (s->kind == SLOT_MR ? SHARE_REGION : 0),
+			  SHARE_REGION,
 		.iova = s->iova,
 		.len = s->len,
 		.addr = (uintptr_t)s->addr,
 		.pd = (uintptr_t)s->pd,
-		.qp_id = s->kind == SLOT_MW2 ? s->qp_id + 1 : 0,
 	};
 
-	if (k.access && s->kind != SLOT_NULL)
+	if (s->kind == SLOT_MR)
 		share_key_publish(s->index, &k);
 }
 
@@ -218,12 +219,17 @@ void slot_publish(struct mr_slot *s)
 	share_publish(s);
 }
 
+void slot_close(struct mr_slot *s)
+{
+	atomic_store(&s->waiting, 1);
+	atomic_store(&s->key, 0);
+}
+
 void slot_withdraw(struct mr_slot *s)
 {
 	uint32_t n;
 
-	atomic_store(&s->waiting, 1);
-	atomic_store(&s->key, 0);
+	slot_close(s);
 	share_key_withdraw(s->index);
 	while ((n = atomic_load(&s->in_use)))
 		syscall(SYS_futex, &s->in_use, FUTEX_WAIT_PRIVATE, n, NULL, NULL, 0);

@@ -46,8 +46,10 @@ void slot_free(struct mr_slot *s);
 /* Draws another tag; the slot is withdrawn. */
 void slot_retag(struct mr_slot *s);
 void slot_publish(struct mr_slot *s);
+/* Nobody finds the slot any more; slot_withdraw() is to follow. */
+void slot_close(struct mr_slot *s);
 /* After this nobody uses the slot's memory, and nobody will. Waits for those who
- * do; one caller at a time. */
+ * do: of a region, other processes too, which may be stopped; one caller at a time. */
 void slot_withdraw(struct mr_slot *s);
 
 /* mw.c: takes the region out of use for good (dereg) or for a change (rereg):

@@ -30,7 +30,7 @@
 
 /* Guards all of a window's slot but what its users count and compare, which
  * windows a region has, and that a region with windows stays. It is held while
- * users of a window go; they never take it. */
+ * users of a window go, threads of ours; they never take it. */
 static struct lock bind_lock = LOCK_INIT;
 
 static void unbind_locked(struct mr_slot *s)
@@ -53,10 +53,12 @@ int mw_region_withdraw(struct mr_slot *region)
 	lock_get(&bind_lock);
 	n = region->windows;
 	if (!n)
-		slot_withdraw(region);
+		slot_close(region); /* region_get() fails from here on */
 	lock_put(&bind_lock);
-	if (!n)
+	if (!n) {
+		slot_withdraw(region);
 		return 0;
+	}
 	return log_refuse(EBUSY, "the region with key 0x%x has %u windows bound to it",
 			  slot_key(region), n);
 }

@@ -174,7 +174,6 @@ void share_key_publish(uint32_t index, const struct share_key *k)
 	to->len = k->len;
 	to->addr = k->addr;
 	to->pd = k->pd;
-	to->qp_id = k->qp_id;
 	atomic_store(&to->key, atomic_load_explicit(&k->key, memory_order_relaxed));
 }
 
@@ -283,7 +282,6 @@ void share_door_join_locked(struct dev_qp *qp, uint64_t door)
 	d = door_at(door);
 	d->psn = qp->attr.rq_psn;
 	d->pd = (uintptr_t)qp->pd;
-	d->qp_id = qp->id + 1;
 	qp->door = door;
 	share_door_update_locked(qp);
 }

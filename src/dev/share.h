@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* What this process lets others of its user know, so that they can carry out RDMA
- * writes and reads, and fetch what it sends them, by themselves: which keys there are
- * (mr.c publishes them), and which QPs serve what (*doors*). One table in a file of its
+ * writes and reads, and fetch what it sends them, by themselves: which regions there
+ * are (mr.c publishes keys), and which QPs serve what (*doors*). One table in a file of its
  * own, which others map read-only. The access itself is not the table's business
  * (shm/direct.c).
  *
@@ -40,8 +40,7 @@ struct share_key {
 	uint32_t access;      /* IBV_ACCESS_REMOTE_*, SHARE_REGION */
 	uint64_t iova, len, addr;
 	uint64_t pd;	/* a number of the PD */
-	uint64_t qp_id; /* type 2 window: dev_qp.id + 1 of who may use it; else 0 */
-	uint64_t pad[2];
+	uint64_t pad[3];
 };
 _Static_assert(sizeof(struct share_key) == 64, "one line");
 
@@ -50,7 +49,7 @@ struct share_door {
 	_Atomic uint64_t word; /* generation << 32 | rights; 0 rights: closed */
 	uint32_t psn;	       /* of the first request that it takes */
 	_Atomic uint32_t reads; /* max_dest_rd_atomic */
-	uint64_t pd, qp_id;
+	uint64_t pd, pad;
 };
 _Static_assert(sizeof(struct share_door) == 32, "half a line");
 

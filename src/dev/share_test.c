@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include "dev/share.h"
 #include "dev/verbs.h"
+#include "dev/wqe.h"
 #include "tests/t.h"
 
 #include <fcntl.h>
@@ -52,7 +53,6 @@ static void keys_come_and_go(void)
 	CHECK_EQ(atomic_load(&k->key), key);
 	CHECK(k->addr == (uintptr_t)buf && k->iova == k->addr && k->len == sizeof(buf));
 	CHECK_EQ(k->access, IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | SHARE_REGION);
-	CHECK_EQ(k->qp_id, 0);
 	CHECK_EQ(mr_rereg(mr, IBV_REREG_MR_CHANGE_ACCESS, NULL, NULL, 0,
 			  IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ),
 		 0);
@@ -136,6 +136,71 @@ static void users_are_waited_for(void)
 	share_set_wait(NULL);
 }
 
+static struct {
+	pthread_mutex_t lock;
+	pthread_cond_t cond;
+	bool waits, go;
+} stopped = { PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, false, false };
+
+static void waits_long(uint64_t value, uint64_t mask)
+{
+	(void)value;
+	(void)mask;
+	pthread_mutex_lock(&stopped.lock);
+	stopped.waits = true;
+	pthread_cond_broadcast(&stopped.cond);
+	while (!stopped.go)
+		pthread_cond_wait(&stopped.cond, &stopped.lock);
+	pthread_mutex_unlock(&stopped.lock);
+}
+
+static void *deregisters(void *mr)
+{
+	mr_dereg(mr);
+	return NULL;
+}
+
+/* Who deregisters waits for a process that is stopped, alone; and windows, which are
+ * taken back where nobody may wait, no other process uses. */
+static void others_do_not_wait(void)
+{
+	struct dev_qp qp = { .pd = pd, .id = 5 };
+	struct wqe w = { .opcode = IBV_WR_BIND_MW, .bind_len = 64,
+			 .bind_access = IBV_ACCESS_REMOTE_WRITE };
+	struct dev_mr *mr, *used;
+	struct dev_mw *mw;
+	pthread_t th;
+	char buf[64];
+
+	share_set_wait(waits_long);
+	REQUIRE(mr_reg(pd, buf, sizeof(buf), (uintptr_t)buf, RW | IBV_ACCESS_MW_BIND, &used) == 0);
+	REQUIRE(mr_reg(pd, buf, sizeof(buf), (uintptr_t)buf,
+		       IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND, &mr) == 0);
+	REQUIRE(pthread_create(&th, NULL, deregisters, used) == 0);
+	pthread_mutex_lock(&stopped.lock);
+	while (!stopped.waits)
+		pthread_cond_wait(&stopped.cond, &stopped.lock);
+	pthread_mutex_unlock(&stopped.lock);
+	REQUIRE(mw_alloc(pd, IBV_MW_TYPE_2, &mw) == 0);
+	w.imm_or_rkey = mw->mw.rkey;
+	w.rkey = ibv_inc_rkey(mw->mw.rkey);
+	w.raddr = (uintptr_t)buf;
+	w.bind_lkey = used->mr.lkey;
+	CHECK_EQ(mw_execute(&qp, &w), IBV_WC_MW_BIND_ERR); /* it is going */
+	w.bind_lkey = mr->mr.lkey;
+	CHECK_EQ(mw_execute(&qp, &w), IBV_WC_SUCCESS);
+	CHECK_EQ(atomic_load(&row(w.rkey)->key), 0);
+	CHECK_EQ(mw_invalidate(&qp, w.rkey), 0);
+	mw_dealloc(mw);
+	pthread_mutex_lock(&stopped.lock);
+	stopped.go = true;
+	pthread_cond_broadcast(&stopped.cond);
+	pthread_mutex_unlock(&stopped.lock);
+	pthread_join(th, NULL);
+	mr_dereg(mr);
+	share_set_wait(NULL);
+}
+
 static void doors_of_qps(void)
 {
 	struct dev_qp qp = { .qp = { .qp_type = IBV_QPT_RC, .state = IBV_QPS_RTR },
@@ -155,7 +220,7 @@ static void doors_of_qps(void)
 	qp.comm_est_sent = true;
 	share_door_update_locked(&qp);
 	CHECK_EQ(d->word, (door >> 32 << 32) | SHARE_WRITE);
-	CHECK(d->psn == 7 && d->qp_id == 6 && d->pd == (uintptr_t)pd);
+	CHECK(d->psn == 7 && d->pd == (uintptr_t)pd);
 	qp.qp.state = IBV_QPS_RTS;
 	qp.attr.qp_access_flags |= IBV_ACCESS_REMOTE_READ;
 	share_door_update_locked(&qp);
@@ -190,6 +255,7 @@ int main(int argc, char **argv)
 	T_RUN(keys_come_and_go);
 	T_RUN(the_file_grows);
 	T_RUN(users_are_waited_for);
+	T_RUN(others_do_not_wait);
 	T_RUN(doors_of_qps);
 	CHECK_EQ(pd_dealloc(pd), 0);
 	device_close(ctx);

@@ -443,7 +443,7 @@ static uint64_t look(const struct stream *s, struct direct *d, const struct wqe 
 	if (!door_open(s, d, read) || door->psn != s->qp->attr.sq_psn)
 		return 0;
 	if (!k || !w->rkey || atomic_load(&k->key) != w->rkey || k->pd != door->pd ||
-	    (k->access & access) != access || (k->qp_id && k->qp_id != door->qp_id))
+	    (k->access & access) != access)
 		return 0;
 	if (atomic_load(&d->ours->closed))
 		return 0;
