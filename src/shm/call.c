@@ -201,6 +201,15 @@ void call_end(struct stream *s)
 		say_no(p->l, p->peer, CALL_GONE, NULL, 0);
 }
 
+int call_lost(const struct stream *s)
+{
+	const struct shm_part *p = &s->shm;
+
+	return p->call == SHM_CALL_ASKED && p->ask_put && link_taken(p->l, p->ask_end) ?
+		       0 :
+		       -EPIPE;
+}
+
 /* ---- caller --------------------------------------------------------------------------------- */
 
 static struct stream *stream_of_call(enum shm_call call)
@@ -241,6 +250,7 @@ static int ask(struct stream *s, struct link *l, const char *name, const void *r
 		m.from = s->shm.slot;
 		m.door = s->shm.door;
 		ret = call_send(l, &m, name, req);
+		s->shm.ask_put = link_sent(l, &s->shm.ask_end);
 	}
 	if (ret)
 		stream_broken(s, ret, "no memory for the request");

@@ -29,6 +29,9 @@ int call_receive(struct link *l, const void *rec, uint32_t bytes);
 void call_requests(struct link *l);
 /* The link is dead: no caller is led to it any more. */
 void call_forget(struct link *l);
+/* stream.c: the link of a call is dead. -EPIPE: another process may take the call; 0:
+ * the one that is gone had taken it. */
+int call_lost(const struct stream *s);
 /* stream.c: the caller or callee goes away before the stream was open. */
 void call_end(struct stream *s);
 

@@ -324,6 +324,17 @@ int link_send_record(struct link *l, const void *rec, uint32_t bytes, enum rec_k
 	return ret;
 }
 
+bool link_sent(struct link *l, uint32_t *end)
+{
+	bool all;
+
+	lock_get(&l->tx_lock);
+	all = list_empty(&l->later);
+	*end = l->tx.tail;
+	lock_put(&l->tx_lock);
+	return all;
+}
+
 int link_send(struct link *l, const struct rec_link *m)
 {
 	return link_send_record(l, m, sizeof(*m), REC_LINK);

@@ -139,6 +139,13 @@ void link_slot_drop(struct link *l, uint32_t slot, bool tomb);
 int link_send(struct link *l, const struct rec_link *m);
 /* The same for a record of any kind that begins with the ring's word. */
 int link_send_record(struct link *l, const void *rec, uint32_t bytes, enum rec_kind kind);
+/* Everything sent so far is in the ring before *end; false: some waits for room. */
+bool link_sent(struct link *l, uint32_t *end);
+/* The peer has taken what is before this position; its own word. */
+static inline bool link_taken(const struct link *l, uint32_t end)
+{
+	return (int32_t)(atomic_load(&l->tx.sh->head) - end) >= 0;
+}
 /* There is work for the loop thread: requests or calls. rx_lock is held. */
 void link_post(struct link *l);
 /* Wakes the peer if it dozes; after publishing. */

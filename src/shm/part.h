@@ -31,6 +31,8 @@ struct shm_part {
 	uint64_t peer_door; /* as the peer says; valid once known */
 	uint64_t serial;    /* of the wait that it is for: park_serial_locked(); or 0 */
 	enum shm_call call;
+	bool ask_put;	    /* caller: the request is in the ring, */
+	uint32_t ask_end;   /* which has this position behind it */
 	bool cached;	    /* call.c: led here by the memory of an earlier call */
 	bool asks;	    /* ours is the side that sends OPEN and READY */
 	bool answered;	    /* it has been answered */

@@ -464,7 +464,7 @@ void shm_broken(struct stream *s, const char *why)
 	log_debug("stream in slot %u: %s", s->shm.slot, why);
 	s->shm.closed_out = true;
 	if (s->shm.started || s->shm.call)
-		peer_over(s, s->shm.call ? -EPIPE : 0);
+		peer_over(s, s->shm.call ? call_lost(s) : 0);
 	else
 		end_later(s);
 	stream_unlock(s);

@@ -5,7 +5,7 @@
 
 #include <sys/wait.h>
 
-enum { REJECTED_NO_LISTENER = 8 };
+enum { REJECTED_NO_LISTENER = 8, REJECTED_CONSUMER = 28 };
 
 static void transport(const char *how)
 {
@@ -274,6 +274,46 @@ static void successor(void)
 	peer_end(&q);
 }
 
+/* Fetches one request and does nothing with it. */
+static void fetcher(struct peer *me, void *arg)
+{
+	struct rdma_event_channel *ch;
+	const struct server *how = arg;
+	struct rdma_cm_event *ev;
+
+	transport(how->transport);
+	ch = conf_channel();
+	listen_on(ch, how->port);
+	peer_say(me, 'l');
+	ev = conf_get(ch, NULL, RDMA_CM_EVENT_CONNECT_REQUEST);
+	OK(rdma_ack_cm_event(ev));
+	peer_say(me, 'f');
+	peer_hear(me, 'x'); /* never comes */
+}
+
+/* Killed with a request that it has fetched: nobody else gets it, as over TCP. */
+static void dies_with_the_request(void)
+{
+	struct server how = { .transport = "auto", .name = 1, .port = conf_port(3) };
+	struct server next = { .transport = "auto", .name = 2, .port = conf_port(3) };
+	struct peer p = peer_start(fetcher, &how), q = peer_start(serve, &next);
+	struct client c;
+
+	transport("auto");
+	peer_hear(&p, 'l');
+	call(&c, how.port);
+	peer_hear(&p, 'f');
+	peer_kill(&p);
+	conf_expect_status(c.ch, c.id, RDMA_CM_EVENT_REJECTED, REJECTED_CONSUMER);
+	hang_up(&c);
+	listening(&q);
+	reach(how.port, &q, 2);
+	peer_say(&q, 'd');
+	peer_hear(&q, 'd');
+	peer_say(&q, 'q');
+	peer_end(&q);
+}
+
 static void nobody_listens(void)
 {
 	struct server how = { .transport = "auto", .name = 7, .port = conf_port(2) };
@@ -462,6 +502,7 @@ static const struct conf_case cases[] = {
 	CASE(next_owner),
 	CASE(listener_comes_back),
 	CASE(successor),
+	CASE(dies_with_the_request),
 	CASE(nobody_listens),
 	CASE(callers_that_do_not_wait),
 	LONG_CASE(crowd, 40),

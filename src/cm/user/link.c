@@ -100,7 +100,7 @@ static void call_again(struct user_id *u, int err) REQUIRES(u->lock)
 		user_timer_set(u, BUSY_MS);
 		return;
 	}
-	/* Who has died may have a successor. */
+	/* Who has died without the request may have a successor. */
 	if (err == -ENOLINK)
 		u->wire = &user_wire_tcp;
 	u->wire->call(u);
