@@ -27,6 +27,7 @@
 #include <fcntl.h>
 #include <linux/magic.h>
 #include <poll.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -43,6 +44,7 @@ enum {
 	SPINS = 200,
 	WAIT_NS = 50 * 1000, /* between two looks at another process's word */
 };
+#define BROKEN_NS SEC /* see direct_break() */
 
 #define TABLE_SEALS (F_SEAL_SHRINK | F_SEAL_SEAL)
 
@@ -60,7 +62,9 @@ struct direct {
 	uint64_t nonce_at, nonce;
 	/* as target */
 	struct direct_shared *theirs;
-	int sock; /* its end tells of the peer's; -1 within a process */
+	int sock; /* its end tells of the peer's; -1 within a process; the link's */
+	uint64_t until; /* not 0: the link is broken, sock is none any more; users are waited
+			 * for until then (targets.lock) */
 	_Atomic bool dead;
 	struct list node; /* targets.list */
 };
@@ -72,6 +76,8 @@ static struct {
 } targets = { LOCK_INIT, LIST_INIT(targets.list) };
 
 static uint64_t nonce; /* drawn once; targets.lock */
+
+static bool nonce_there(const struct direct *d);
 
 /* ---- the target's side ------------------------------------------------------------- */
 
@@ -138,11 +144,39 @@ unsigned direct_offer(struct direct_offer *o, int *fds)
 	return DIRECT_FDS;
 }
 
-static bool peer_ended(const struct direct *d)
+/* Its memory is gone after the last of its threads. */
+static bool alive(const struct direct *d)
+{
+	if (d->mem >= 0)
+		return nonce_there(d);
+	return !d->pid || !kill(d->pid, 0) || errno != ESRCH;
+}
+
+/* Nobody has to be waited for any more. */
+static bool peer_over(struct direct *d)
 {
 	struct pollfd p = { .fd = d->sock, .events = POLLRDHUP };
+	bool ended = false;
+	uint64_t until;
 
-	return d->sock >= 0 && poll(&p, 1, 0) > 0;
+	if (atomic_load(&d->dead))
+		return true;
+	lock_get(&targets.lock);
+	until = d->until;
+	if (!until)
+		ended = d->sock >= 0 && poll(&p, 1, 0) > 0;
+	lock_put(&targets.lock);
+	if (until && !alive(d)) {
+		ended = true;
+	} else if (until && loop_now() > until) {
+		log_warn("process %d, whose link is broken, still says that it accesses our "
+			 "memory: it is not waited for any longer",
+			 (int)d->pid);
+		ended = true;
+	}
+	if (ended)
+		atomic_store(&d->dead, true);
+	return ended;
 }
 
 /* The peer's word names what is to be taken back: until it does not, or the peer has
@@ -159,7 +193,7 @@ static void word_wait(struct direct *d, _Atomic uint64_t *word, uint64_t value,
 			continue;
 		if (!from)
 			from = loop_now();
-		if (atomic_load(&d->dead) || peer_ended(d))
+		if (peer_over(d))
 			return;
 		if (!told && loop_now() - from > SEC) {
 			told = true;
@@ -212,8 +246,6 @@ static void wait_for_users(uint64_t value, uint64_t mask)
 		struct link *l = d->l;
 
 		word_wait(d, word, value, mask);
-		if (peer_ended(d))
-			atomic_store(&d->dead, true);
 		direct_put(d);
 		link_put(l);
 	}
@@ -333,15 +365,18 @@ void direct_join_self(struct link *l, int side)
 	atomic_store(&d->ours->works, 1);
 }
 
+/* The peer may live: it has closed the link, or we did. It begins nothing new then (look())
+ * but may be in the middle of a copy, so what is taken back waits on; for a second, as
+ * one that has broken the rules need not keep to these either. After that, what it does
+ * to memory that it was once given is what any process of our user could do. */
 void direct_break(struct direct *d)
 {
 	if (!d)
 		return;
 	turn_off(d);
-	atomic_store(&d->dead, true);
 	atomic_store(&d->theirs->closed, 1);
 	lock_get(&targets.lock);
-	list_del(&d->node);
+	d->until = loop_now() + BROKEN_NS;
 	lock_put(&targets.lock);
 }
 

@@ -1,0 +1,164 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Taking memory back from a process that says that it is accessing it. */
+#include "dev/share.h"
+#include "dev/verbs.h"
+#include "shm/greeting.h"
+#include "tests/t.h"
+
+#include <fcntl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+
+enum { SHORT_MS = 100, LONG_MS = 60000 };
+
+static struct dev_ctx *ctx;
+static struct dev_pd *pd;
+static struct link_segment *seg;
+static struct link *l;
+static pid_t peer;
+static int peer_sock;
+static char buf[64];
+
+static _Atomic bool done;
+
+static void *deregisters(void *mr)
+{
+	mr_dereg(mr);
+	atomic_store(&done, true);
+	return NULL;
+}
+
+static bool done_within(unsigned ms)
+{
+	uint64_t end = loop_now() + ms * MSEC;
+
+	while (!atomic_load(&done) && loop_now() < end)
+		usleep(1000);
+	return atomic_load(&done);
+}
+
+/* A link to a process that does nothing, without an offer. */
+static void up(void)
+{
+	struct direct_offer none = { 0 };
+	struct link_id id = { { 1, 2 } };
+	int s[2], give[2];
+
+	peer = fork();
+	if (!peer)
+		for (;;)
+			pause();
+	if (socketpair(AF_UNIX, SOCK_STREAM, 0, s) || link_segment_new(&seg) < 0 ||
+	    link_new(seg, 0, &id, greeting_wake_new(&give[0]), greeting_wake_new(&give[1]), s[0],
+		     &l))
+		abort();
+	peer_sock = s[1];
+	l->pid = peer;
+	direct_join(l, 0, &none, NULL, 0);
+	close(give[0]);
+	close(give[1]);
+}
+
+static void down(void)
+{
+	kill(peer, SIGKILL);
+	waitpid(peer, NULL, 0);
+	close(peer_sock);
+	close(l->wake.fd);
+	close(l->sock.fd);
+	link_put(l);
+}
+
+/* Deregisters what the peer's word names. */
+static pthread_t begin(_Atomic uint64_t **word)
+{
+	struct dev_mr *mr;
+	pthread_t th;
+
+	if (mr_reg(pd, buf, sizeof(buf), (uintptr_t)buf,
+		   IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE, &mr))
+		abort();
+	*word = &seg->direct[1].user[0].word;
+	atomic_store(&seg->direct[1].high, 1);
+	atomic_store(*word, (uint64_t)mr->mr.rkey << 32 | 1);
+	atomic_store(&done, false);
+	pthread_create(&th, NULL, deregisters, mr);
+	return th;
+}
+
+static void waits_while_it_is_said(void)
+{
+	_Atomic uint64_t *word;
+	pthread_t th;
+
+	up();
+	th = begin(&word);
+	CHECK(!done_within(SHORT_MS));
+	atomic_store(word, 0);
+	CHECK(done_within(LONG_MS));
+	pthread_join(th, NULL);
+	down();
+}
+
+static void waits_though_the_link_is_broken(void)
+{
+	_Atomic uint64_t *word;
+	pthread_t th;
+
+	up();
+	th = begin(&word);
+	direct_break(l->direct);
+	CHECK(!done_within(SHORT_MS));
+	atomic_store(word, 0);
+	CHECK(done_within(LONG_MS));
+	pthread_join(th, NULL);
+	down();
+}
+
+static void not_for_ever_then(void)
+{
+	_Atomic uint64_t *word;
+	pthread_t th;
+
+	up();
+	direct_break(l->direct);
+	th = begin(&word);
+	CHECK(done_within(LONG_MS));
+	pthread_join(th, NULL);
+	th = begin(&word);
+	CHECK(done_within(LONG_MS)); /* once is enough */
+	pthread_join(th, NULL);
+	down();
+}
+
+static void not_for_the_dead(void)
+{
+	_Atomic uint64_t *word;
+	uint64_t from;
+	pthread_t th;
+
+	up();
+	direct_break(l->direct);
+	kill(peer, SIGKILL);
+	waitpid(peer, NULL, 0);
+	from = loop_now();
+	th = begin(&word);
+	pthread_join(th, NULL);
+	CHECK(loop_now() - from < SEC / 2 * t_scaled(1));
+	down();
+}
+
+int main(int argc, char **argv)
+{
+	setenv("ANYRDMA_TRANSPORT", "shm", 1);
+	t_init(argc, argv);
+	if (device_open(device_the(), &ctx) || pd_alloc(ctx, &pd))
+		return 1;
+	T_RUN(waits_while_it_is_said);
+	T_RUN(waits_though_the_link_is_broken);
+	T_RUN(not_for_ever_then);
+	T_RUN(not_for_the_dead);
+	CHECK_EQ(pd_dealloc(pd), 0);
+	device_close(ctx);
+	return t_done();
+}
