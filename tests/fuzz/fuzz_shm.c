@@ -13,24 +13,17 @@
  * exactly once and in order, another connection of the process works on, the link's
  * descriptor is closed when the peer's is, and all can be destroyed. */
 #include "base/be.h"
-#include "dev/dev.h"
 #include "iwarp/iwarp.h"
 #include "shm/greeting.h"
+#include "victim.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <sched.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/un.h>
-#include <time.h>
 #include <unistd.h>
-
-#undef ibv_reg_mr_iova
 
 enum {
 	F_HOST = 0x01,	   /* the library connects to us; else we to it */
@@ -66,35 +59,26 @@ struct said {
 };
 
 enum {
-	REGION = 1 << 16,
-	GUARD = 4096,
-	BASE = 0x10000,
 	MAX_INPUT = 1 << 14,
 	SQ_PSN = 0x100,
 	RQ_PSN = 0x200,
 	SENDS_MAX = 24,
-	SEND_ID = 0x100,
-	RECVS = 6,
-	PATIENCE_S = 20,
 	LOW_PORT = 1,	   /* its QPs connect to us, ... */
 	HIGH_PORT = 65534, /* we to them */
 };
 
+/* Another connection, and the address of all. */
 static struct {
-	struct ibv_context *ctx;
-	struct ibv_pd *pd, *other_pd;
-	struct ibv_cq *cq, *calm_cq;
-	struct ibv_qp *calm[2]; /* another connection */
-	uint8_t *mem;
-	struct ibv_mr *mr[3];
+	struct ibv_cq *calm_cq;
+	struct ibv_qp *calm[2];
 	union ibv_gid gid;
 	int gid_index;
-} dev;
+} home;
 
 struct run {
 	uint8_t how;
 	const uint8_t *at, *end;
-	struct ibv_qp *qp;
+	struct work w;
 	uint32_t qpn; /* the peer's */
 	int sock, wake; /* ours; the library's pipe */
 	struct link_segment *seg;
@@ -102,64 +86,22 @@ struct run {
 	struct ring_rx rx;
 	uint32_t slot;	/* of the library's stream, as it told us */
 	uint32_t from;	/* the slot that it asked for */
-	unsigned sends, recvs, sends_done, recvs_done;
 	atomic_bool calm_down;
 };
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-#define MUST(cond) must(!!(cond), __LINE__, #cond)
-
-static void must(bool good, int line, const char *what)
-{
-	if (good)
-		return;
-	fprintf(stderr, "fuzz_shm.c:%d: not true: %s (errno %d)\n", line, what, errno);
-	abort();
-}
-
-static double now(void)
-{
-	struct timespec ts;
-
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return (double)ts.tv_sec + (double)ts.tv_nsec * 1e-9;
-}
-
 /* ---- QPs ------------------------------------------------------------------------- */
-
-static void to_init(struct ibv_qp *qp)
-{
-	struct ibv_qp_attr a = { .qp_state = IBV_QPS_INIT, .port_num = 1,
-				 .qp_access_flags = IBV_ACCESS_REMOTE_WRITE };
-
-	if (qp->qp_type == IBV_QPT_RC)
-		a.qp_access_flags |= IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
-	MUST(!ibv_modify_qp(qp, &a, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT |
-					    IBV_QP_ACCESS_FLAGS));
-}
 
 static void connect_qp(struct ibv_qp *qp, uint32_t peer, uint32_t sq_psn, uint32_t rq_psn)
 {
-	struct ibv_qp_attr a = {
-		.qp_state = IBV_QPS_RTR, .path_mtu = IBV_MTU_1024, .dest_qp_num = peer,
-		.rq_psn = rq_psn, .max_dest_rd_atomic = 4, .min_rnr_timer = 1,
-		.ah_attr = { .is_global = 1, .port_num = 1,
-			     .grh = { .sgid_index = (uint8_t)dev.gid_index, .hop_limit = 1,
-				      .dgid = dev.gid } },
+	struct ibv_qp_attr to = {
+		.dest_qp_num = peer, .rq_psn = rq_psn, .sq_psn = sq_psn, .timeout = 8,
+		.retry_cnt = 1,
+		.ah_attr.grh = { .sgid_index = (uint8_t)home.gid_index, .dgid = home.gid },
 	};
-	int rc = qp->qp_type == IBV_QPT_RC;
 
-	MUST(!ibv_modify_qp(qp, &a, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU |
-					    IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
-					    (rc ? IBV_QP_MAX_DEST_RD_ATOMIC |
-							  IBV_QP_MIN_RNR_TIMER : 0)));
-	a = (struct ibv_qp_attr){ .qp_state = IBV_QPS_RTS, .sq_psn = sq_psn, .timeout = 8,
-				  .retry_cnt = 1, .rnr_retry = 1, .max_rd_atomic = 4 };
-	MUST(!ibv_modify_qp(qp, &a, IBV_QP_STATE | IBV_QP_SQ_PSN |
-					    (rc ? IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
-							  IBV_QP_RNR_RETRY |
-							  IBV_QP_MAX_QP_RD_ATOMIC : 0)));
+	qp_connect(qp, &to);
 }
 
 static struct ibv_qp *new_qp(enum ibv_qp_type type, struct ibv_cq *cq)
@@ -172,24 +114,19 @@ static struct ibv_qp *new_qp(enum ibv_qp_type type, struct ibv_cq *cq)
 	struct ibv_qp *qp = ibv_create_qp(dev.pd, &init);
 
 	MUST(qp);
-	to_init(qp);
+	qp_init(qp);
 	return qp;
 }
 
 /* ---- once ------------------------------------------------------------------------- */
 
-static uint8_t *region(int i)
-{
-	return dev.mem + GUARD + (size_t)i * (REGION + GUARD);
-}
-
 static void find_gid(void)
 {
 	for (int i = 0; i < DEV_GIDS; i++) {
-		if (ibv_query_gid(dev.ctx, 1, i, &dev.gid) || dev.gid.raw[10] != 0xff ||
-		    dev.gid.raw[12] != 127)
+		if (ibv_query_gid(dev.ctx, 1, i, &home.gid) || home.gid.raw[10] != 0xff ||
+		    home.gid.raw[12] != 127)
 			continue;
-		dev.gid_index = i;
+		home.gid_index = i;
 		return;
 	}
 	MUST(!"a GID of the loopback interface");
@@ -197,39 +134,16 @@ static void find_gid(void)
 
 static void open_device(void)
 {
-	unsigned all = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
-		       IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
-	size_t bytes = 3 * REGION + 4 * GUARD;
-	struct ibv_device **list;
-
 	setenv("ANYRDMA_TRANSPORT", "shm", 1);
 	setenv("ANYRDMA_UC_LATE_MS", "1", 1);
-	list = ibv_get_device_list(NULL);
-	MUST(list && list[0]);
-	dev.ctx = ibv_open_device(list[0]);
-	MUST(dev.ctx);
-	ibv_free_device_list(list);
+	device_open();
 	find_gid();
-	dev.pd = ibv_alloc_pd(dev.ctx);
-	dev.other_pd = ibv_alloc_pd(dev.ctx);
-	dev.cq = ibv_create_cq(dev.ctx, 64, NULL, NULL, 0);
-	dev.calm_cq = ibv_create_cq(dev.ctx, 64, NULL, NULL, 0);
-	dev.mem = aligned_alloc(GUARD, bytes);
-	MUST(dev.pd && dev.other_pd && dev.cq && dev.calm_cq && dev.mem);
-	memset(dev.mem, 0xee, bytes);
-	dev.mr[0] = ibv_reg_mr_iova(dev.pd, region(0), REGION, BASE, (int)all);
-	dev.mr[1] = ibv_reg_mr_iova(dev.pd, region(1), REGION, BASE, IBV_ACCESS_LOCAL_WRITE);
-	dev.mr[2] = ibv_reg_mr_iova(dev.other_pd, region(2), REGION, BASE, (int)all);
-	MUST(dev.mr[0] && dev.mr[1] && dev.mr[2]);
+	home.calm_cq = ibv_create_cq(dev.ctx, 64, NULL, NULL, 0);
+	MUST(home.calm_cq);
 	for (int i = 0; i < 2; i++)
-		dev.calm[i] = new_qp(IBV_QPT_RC, dev.calm_cq);
+		home.calm[i] = new_qp(IBV_QPT_RC, home.calm_cq);
 	for (int i = 0; i < 2; i++)
-		connect_qp(dev.calm[i], dev.calm[!i]->qp_num, 1, 1);
-}
-
-static bool untouched(const uint8_t *p, size_t n)
-{
-	return p[0] == 0xee && !memcmp(p, p + 1, n - 1);
+		connect_qp(home.calm[i], home.calm[!i]->qp_num, 1, 1);
 }
 
 /* Another connection of the same process: an atomic, which no direct access spares the
@@ -245,32 +159,14 @@ static void check_others(void)
 	double end = now() + PATIENCE_S;
 	struct ibv_wc wc;
 
-	MUST(!ibv_post_send(dev.calm[0], &wr, &bad));
-	while (!ibv_poll_cq(dev.calm_cq, 1, &wc))
+	MUST(!ibv_post_send(home.calm[0], &wr, &bad));
+	while (!ibv_poll_cq(home.calm_cq, 1, &wc))
 		MUST(now() < end);
 	MUST(wc.status == IBV_WC_SUCCESS);
-	/* No remote right, another PD: nobody may write there either. */
-	MUST(untouched(dev.mem, GUARD));
-	MUST(untouched(region(0) + REGION, 3 * GUARD + 2 * REGION));
+	check_guards();
 }
 
 /* ---- its work --------------------------------------------------------------------- */
-
-static void post_recvs(struct run *r)
-{
-	unsigned n = r->how & F_FEW_RECVS ? 1 : RECVS;
-
-	for (unsigned i = 0; i < n; i++) {
-		struct ibv_sge sge[2] = {
-			{ BASE + 1000 * i, 500, dev.mr[0]->lkey },
-			{ BASE + 30000, i % 2 ? 30000 : 10, dev.mr[0]->lkey },
-		};
-		struct ibv_recv_wr wr = { .wr_id = i, .sg_list = sge, .num_sge = 2 }, *bad;
-
-		MUST(!ibv_post_recv(r->qp, &wr, &bad));
-		r->recvs++;
-	}
-}
 
 static void post_one(struct run *r)
 {
@@ -285,57 +181,10 @@ static void post_one(struct run *r)
 		{ IBV_WR_ATOMIC_FETCH_AND_ADD, 8 },
 		{ IBV_WR_RDMA_READ, 40000 },
 	};
-	unsigned i = r->sends % (r->how & F_UC ? 3 : 6);
-	struct ibv_sge sge = { BASE + 4096, list[i].len, dev.mr[0]->lkey };
-	struct ibv_send_wr wr = { .wr_id = SEND_ID + r->sends, .sg_list = &sge, .num_sge = 1,
-				  .opcode = list[i].op,
-				  .send_flags = IBV_SEND_SIGNALED }, *bad;
+	unsigned i = r->w.sends % (r->how & F_UC ? 3 : 6);
 
-	if (r->sends == SENDS_MAX)
-		return;
-	if (wr.opcode == IBV_WR_ATOMIC_FETCH_AND_ADD) {
-		wr.wr.atomic.remote_addr = 0x1000;
-		wr.wr.atomic.rkey = 0x77;
-	} else {
-		wr.wr.rdma.remote_addr = 0x1000;
-		wr.wr.rdma.rkey = 0x77;
-	}
-	if (!ibv_post_send(r->qp, &wr, &bad))
-		r->sends++;
-}
-
-static void to_err(struct run *r)
-{
-	struct ibv_qp_attr a = { .qp_state = IBV_QPS_ERR };
-
-	MUST(!ibv_modify_qp(r->qp, &a, IBV_QP_STATE));
-}
-
-static void reap(struct run *r)
-{
-	struct ibv_wc wc[4];
-	int n;
-
-	do {
-		n = ibv_poll_cq(dev.cq, 4, wc);
-		MUST(n >= 0);
-		for (int i = 0; i < n; i++) {
-			bool recv = !(wc[i].wr_id & SEND_ID);
-			unsigned *done = recv ? &r->recvs_done : &r->sends_done;
-
-			MUST(wc[i].qp_num == r->qp->qp_num);
-			MUST((wc[i].wr_id & ~(uint64_t)SEND_ID) == *done);
-			++*done;
-			if (wc[i].status != IBV_WC_SUCCESS)
-				continue;
-			MUST(!!(wc[i].opcode & IBV_WC_RECV) == recv);
-			MUST(wc[i].opcode != IBV_WC_RECV || wc[i].byte_len <= 30500);
-			/* No write is longer than what it may be written to; on UC the
-			 * beginning of one may have been lost. */
-			MUST(wc[i].opcode != IBV_WC_RECV_RDMA_WITH_IMM || r->how & F_UC ||
-			     wc[i].byte_len <= REGION);
-		}
-	} while (n > 0);
+	if (r->w.sends < SENDS_MAX)
+		work_send(&r->w, list[i].op, list[i].len);
 }
 
 /* ---- the peer's greeting ----------------------------------------------------------- */
@@ -434,7 +283,7 @@ static bool visit(struct run *r)
 	int memfd = memfd_create("fuzz", MFD_ALLOW_SEALING | MFD_CLOEXEC);
 	int wake = -1, own = greeting_wake_new(&wake), fds[2] = { memfd, wake };
 	struct sockaddr_un un;
-	socklen_t len = name_of(r->qp->qp_num >> 8, &un);
+	socklen_t len = name_of(r->w.qp->qp_num >> 8, &un);
 	bool good;
 	int got;
 
@@ -459,11 +308,11 @@ static bool visit(struct run *r)
 static void offer_file(const struct run *r)
 {
 	static bool done;
-	struct run c = { .wake = -1, .qp = r->qp };
+	struct run c = { .wake = -1, .w.qp = r->w.qp };
 	int file = open(".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600), got;
 	int wake = -1, own = greeting_wake_new(&wake), fds[2] = { file, wake };
 	struct sockaddr_un un;
-	socklen_t len = name_of(r->qp->qp_num >> 8, &un);
+	socklen_t len = name_of(r->w.qp->qp_num >> 8, &un);
 
 	if (!done && file >= 0) {
 		c.sock = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -556,8 +405,8 @@ static void act_link(struct run *r)
 {
 	struct rec_link m = { .type = u8(r), .unreliable = !!(r->how & F_UC),
 			      .slot = slot_of(r, u8(r)), .from = u8(r), .err = -(int)u8(r),
-			      .src_qpn = r->qpn, .dst_qpn = r->qp->qp_num,
-			      .src_gid = dev.gid, .dst_gid = dev.gid };
+			      .src_qpn = r->qpn, .dst_qpn = r->w.qp->qp_num,
+			      .src_gid = home.gid, .dst_gid = home.gid };
 
 	if (m.type == LINK_OPENED)
 		m.slot = m.slot == r->slot ? r->from : m.slot;
@@ -641,7 +490,7 @@ static void step(struct run *r)
 		if (!(r->how & F_DEAF))
 			take(r);
 		if (!(r->how & F_PASSIVE))
-			reap(r);
+			work_reap(&r->w);
 		sched_yield();
 	}
 }
@@ -703,7 +552,7 @@ static void act(struct run *r)
 			MUST(errno == EPIPE || errno == ECONNRESET || errno == EAGAIN);
 		break;
 	case ACT_FAIL:
-		to_err(r);
+		qp_err(r->w.qp);
 		break;
 	case ACT_BYE:
 		r->at = r->end;
@@ -740,7 +589,7 @@ static void wait_for_end(struct run *r)
 	do {
 		n = recv(r->sock, junk, sizeof(junk), MSG_DONTWAIT);
 		MUST(now() < end);
-		reap(r);
+		work_reap(&r->w);
 		sched_yield();
 	} while (n > 0 || (n < 0 && errno == EAGAIN));
 }
@@ -779,9 +628,9 @@ static void run(struct run *r)
 	int listener = listen_high(r);
 
 	r->qpn = (r->how & F_HOST ? HIGH_PORT : LOW_PORT) << 8 | 1;
-	r->qp = new_qp(r->how & F_UC ? IBV_QPT_UC : IBV_QPT_RC, dev.cq);
-	post_recvs(r);
-	connect_qp(r->qp, r->qpn, SQ_PSN, RQ_PSN);
+	r->w.qp = new_qp(r->how & F_UC ? IBV_QPT_UC : IBV_QPT_RC, dev.cq);
+	work_recvs(&r->w, r->how & F_FEW_RECVS ? 1 : RECVS);
+	connect_qp(r->w.qp, r->qpn, SQ_PSN, RQ_PSN);
 	for (int i = 0; i < 6 && r->how & F_REQUESTS; i++)
 		post_one(r);
 	if (!(r->how & F_HOST))
@@ -792,11 +641,11 @@ static void run(struct run *r)
 		close(listener);
 	check_others();
 	wait_for_end(r);
-	to_err(r);
-	reap(r);
-	MUST(r->sends_done == r->sends);
-	MUST(r->recvs_done == r->recvs);
-	MUST(!ibv_destroy_qp(r->qp));
+	qp_err(r->w.qp);
+	work_reap(&r->w);
+	MUST(r->w.sends_done == r->w.sends);
+	MUST(r->w.recvs_done == r->w.recvs);
+	MUST(!ibv_destroy_qp(r->w.qp));
 	close(r->sock);
 	if (r->wake >= 0)
 		close(r->wake);
