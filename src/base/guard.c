@@ -83,20 +83,27 @@ void guard_install(void)
 	pthread_once(&once, install_all);
 }
 
+/* What both calls are; of `g`. A macro: a function that sets a jump cannot be inlined,
+ * and another call is a part of what a short copy takes. The fences are for the handler,
+ * which is in this thread: fn works between the two. */
+#define RUN_GUARDED(g, fn, arg)                                                  \
+	do {                                                                     \
+		if (JUMP_HERE((g).out))                                          \
+			return false;                                            \
+		current = &(g);                                                  \
+		atomic_signal_fence(memory_order_seq_cst);                       \
+		fn(arg);                                                         \
+		atomic_signal_fence(memory_order_seq_cst);                       \
+		current = NULL;                                                  \
+		return true;                                                     \
+	} while (0)
+
 __attribute__((noinline)) bool guard_call(const void *mem, size_t len,
 					  void (*fn)(void *arg), void *arg)
 {
 	struct guard g = { .lo = (uintptr_t)mem, .hi = (uintptr_t)mem + len };
 
-	if (JUMP_HERE(g.out))
-		return false;
-	current = &g;
-	/* For the handler, which is in this thread: fn works between the two. */
-	atomic_signal_fence(memory_order_seq_cst);
-	fn(arg);
-	atomic_signal_fence(memory_order_seq_cst);
-	current = NULL;
-	return true;
+	RUN_GUARDED(g, fn, arg);
 }
 
 __attribute__((noinline)) bool guard_call_two(const struct guard_range r[2],
@@ -107,14 +114,7 @@ __attribute__((noinline)) bool guard_call_two(const struct guard_range r[2],
 			   .lo2 = (uintptr_t)r[1].mem,
 			   .hi2 = (uintptr_t)r[1].mem + r[1].len };
 
-	if (JUMP_HERE(g.out))
-		return false;
-	current = &g;
-	atomic_signal_fence(memory_order_seq_cst);
-	fn(arg);
-	atomic_signal_fence(memory_order_seq_cst);
-	current = NULL;
-	return true;
+	RUN_GUARDED(g, fn, arg);
 }
 
 struct copy {
