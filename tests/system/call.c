@@ -230,19 +230,27 @@ static void next_owner(void)
 	peer_end(&pb);
 }
 
-/* A server that makes a new listener for each client is without one for a moment. */
-static void listener_comes_back(void)
+/* A server that was reached at this port and does not listen any more. */
+static struct peer deaf_server(uint16_t port)
 {
-	struct server how = { .transport = "auto", .name = 7, .port = conf_port(1) };
+	struct server how = { .transport = "auto", .name = 7, .port = port };
 	struct peer p = peer_start(serve, &how);
-	struct client c;
 
 	transport("auto");
 	listening(&p);
-	reach(how.port, &p, 7);
+	reach(port, &p, 7);
 	peer_say(&p, 'd');
 	peer_hear(&p, 'd');
-	call(&c, how.port);
+	return p;
+}
+
+/* A server that makes a new listener for each client is without one for a moment. */
+static void listener_comes_back(void)
+{
+	struct peer p = deaf_server(conf_port(1));
+	struct client c;
+
+	call(&c, conf_port(1));
 	listening(&p);
 	peer_say(&p, 's');
 	reached(&c);
@@ -316,16 +324,10 @@ static void dies_with_the_request(void)
 
 static void nobody_listens(void)
 {
-	struct server how = { .transport = "auto", .name = 7, .port = conf_port(2) };
-	struct peer p = peer_start(serve, &how);
+	struct peer p = deaf_server(conf_port(2));
 	struct client c;
 
-	transport("auto");
-	listening(&p);
-	reach(how.port, &p, 7);
-	peer_say(&p, 'd');
-	peer_hear(&p, 'd');
-	call(&c, how.port);
+	call(&c, conf_port(2));
 	conf_expect_status(c.ch, c.id, RDMA_CM_EVENT_REJECTED, REJECTED_NO_LISTENER);
 	hang_up(&c);
 	peer_say(&p, 'q');
