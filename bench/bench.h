@@ -102,6 +102,18 @@ struct rdma_cm_id *cm_expect(struct rdma_event_channel *ch,
 			     enum rdma_cm_event_type type);
 void cm_param(struct rdma_conn_param *p, bool active);
 
+/* pool.c: what many QPs share. Opened once; a QP with some receives of PING bytes
+ * posted. */
+struct pool {
+	struct ibv_pd *pd; /* NULL: not open */
+	struct ibv_cq *cq;
+	struct ibv_mr *mr;
+	uint8_t *buf; /* a page */
+};
+void pool_open(struct pool *p, struct ibv_context *verbs, int entries);
+void pool_qp(struct pool *p, struct rdma_cm_id *id, unsigned recvs);
+void pool_recv(struct pool *p, struct ibv_qp *qp);
+
 /* rc.c: one end of an RC connection with its memory. */
 struct rc {
 	struct rdma_event_channel *ch;

@@ -26,10 +26,7 @@ struct mem {
 	struct rdma_event_channel *ch;
 	struct rdma_cm_id *listener;
 	struct rdma_cm_id **id;
-	struct ibv_pd *pd;
-	struct ibv_cq *cq;
-	struct ibv_mr *mr;
-	uint8_t *buf;
+	struct pool pool;
 	int *fd;
 	double base;		/* resident, before the connections */
 	double idle_cpu;
@@ -165,49 +162,11 @@ static void idle_second(struct mem *m, const char *kind, unsigned round)
 	side_emit(m->s, "idle cpu", kind, 0, round, used + peer);
 }
 
-static void open_verbs(struct mem *m, struct ibv_context *verbs)
-{
-	int entries = (int)(m->s->o->idle * IDLE_WRS * 2);
-	struct ibv_device_attr a;
-
-	if (m->pd)
-		return;
-	if (ibv_query_device(verbs, &a))
-		die("ibv_query_device");
-	if (entries > a.max_cqe)
-		entries = a.max_cqe;
-	m->pd = ibv_alloc_pd(verbs);
-	m->cq = ibv_create_cq(verbs, entries, NULL, NULL, 0);
-	m->buf = aligned_alloc(4096, 4096);
-	if (!m->pd || !m->cq || !m->buf)
-		die("PD, CQ and memory");
-	m->mr = ibv_reg_mr(m->pd, m->buf, 4096, IBV_ACCESS_LOCAL_WRITE);
-	if (!m->mr)
-		die("ibv_reg_mr");
-}
-
 /* A QP with all its receives posted, as an idle connection of a server has. */
 static void make_qp(struct mem *m, struct rdma_cm_id *id)
 {
-	struct ibv_qp_init_attr attr = {
-		.cap = { .max_send_wr = IDLE_WRS, .max_recv_wr = IDLE_WRS,
-			 .max_send_sge = 1, .max_recv_sge = 1 },
-		.qp_type = IBV_QPT_RC,
-	};
-	struct ibv_recv_wr wr = { .num_sge = 1 }, *bad;
-	struct ibv_sge sge;
-
-	open_verbs(m, id->verbs);
-	attr.send_cq = attr.recv_cq = m->cq;
-	if (rdma_create_qp(id, m->pd, &attr))
-		die("rdma_create_qp");
-	sge = (struct ibv_sge){ (uintptr_t)m->buf, PING, m->mr->lkey };
-	wr.sg_list = &sge;
-	for (int i = 0; i < IDLE_WRS; i++) {
-		errno = ibv_post_recv(id->qp, &wr, &bad);
-		if (errno)
-			die("ibv_post_recv");
-	}
+	pool_open(&m->pool, id->verbs, (int)(m->s->o->idle * IDLE_WRS * 2));
+	pool_qp(&m->pool, id, IDLE_WRS);
 }
 
 static void accept_all(struct mem *m)
@@ -255,7 +214,7 @@ static void connect_all(struct mem *m, uint16_t port)
 /* One message on each connection: n completions, whatever their kind. */
 static void message_each(struct mem *m, bool sends)
 {
-	struct ibv_sge sge = { (uintptr_t)m->buf, PING, m->mr->lkey };
+	struct ibv_sge sge = { (uintptr_t)m->pool.buf, PING, m->pool.mr->lkey };
 	struct ibv_send_wr wr = { .sg_list = &sge, .num_sge = 1,
 				  .opcode = IBV_WR_SEND,
 				  .send_flags = IBV_SEND_SIGNALED }, *bad;
@@ -267,7 +226,7 @@ static void message_each(struct mem *m, bool sends)
 			die("ibv_post_send");
 	}
 	for (unsigned i = 0; i < m->s->o->idle; ) {
-		int n = ibv_poll_cq(m->cq, 1, &wc);
+		int n = ibv_poll_cq(m->pool.cq, 1, &wc);
 
 		if (n < 0 || (n && wc.status != IBV_WC_SUCCESS))
 			die("completion on an idle connection");
@@ -291,11 +250,11 @@ static void close_all(struct mem *m)
 		if (rdma_destroy_id(id))
 			die("rdma_destroy_id");
 	}
-	if (ibv_dereg_mr(m->mr) || ibv_destroy_cq(m->cq) || ibv_dealloc_pd(m->pd) ||
+	if (ibv_dereg_mr(m->pool.mr) || ibv_destroy_cq(m->pool.cq) || ibv_dealloc_pd(m->pool.pd) ||
 	    (m->listener && rdma_destroy_id(m->listener)))
 		die("destroying MR, CQ, PD");
 	rdma_destroy_event_channel(m->ch);
-	free(m->buf);
+	free(m->pool.buf);
 }
 
 /* The baseline is a process whose library has started (a device is open, a

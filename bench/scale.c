@@ -19,10 +19,7 @@ struct scale {
 	struct rdma_event_channel *ch;
 	struct rdma_cm_id *listener;
 	struct rdma_cm_id **id;
-	struct ibv_pd *pd;
-	struct ibv_cq *cq;
-	struct ibv_mr *mr;
-	uint8_t *buf;
+	struct pool pool;
 	uint16_t port;
 	uint32_t up;
 };
@@ -75,38 +72,10 @@ static void ids_run(struct scale *c)
 
 /* ---- QPs of one CQ ------------------------------------------------------------------- */
 
-static void post_recv(struct scale *c, struct ibv_qp *qp)
-{
-	struct ibv_sge sge = { (uintptr_t)c->buf, PING, c->mr->lkey };
-	struct ibv_recv_wr wr = { .sg_list = &sge, .num_sge = 1 }, *bad;
-
-	errno = ibv_post_recv(qp, &wr, &bad);
-	if (errno)
-		die("ibv_post_recv");
-}
-
 static void make_qp(struct scale *c, struct rdma_cm_id *id)
 {
-	struct ibv_qp_init_attr attr = {
-		.cap = { .max_send_wr = IDLE_WRS, .max_recv_wr = IDLE_WRS,
-			 .max_send_sge = 1, .max_recv_sge = 1 },
-		.qp_type = IBV_QPT_RC,
-	};
-
-	if (!c->pd) {
-		c->pd = ibv_alloc_pd(id->verbs);
-		c->cq = ibv_create_cq(id->verbs, 4 * (int)qp_steps[STEPS - 1], NULL, NULL, 0);
-		c->buf = aligned_alloc(4096, 4096);
-		if (!c->pd || !c->cq || !c->buf)
-			die("PD, CQ and memory");
-		c->mr = ibv_reg_mr(c->pd, c->buf, 4096, IBV_ACCESS_LOCAL_WRITE);
-		if (!c->mr)
-			die("ibv_reg_mr");
-	}
-	attr.send_cq = attr.recv_cq = c->cq;
-	if (rdma_create_qp(id, c->pd, &attr))
-		die("rdma_create_qp");
-	post_recv(c, id->qp);
+	pool_open(&c->pool, id->verbs, 4 * (int)qp_steps[STEPS - 1]);
+	pool_qp(&c->pool, id, 1);
 }
 
 static void accept_upto(struct scale *c, uint32_t n)
@@ -159,7 +128,7 @@ static void wait_message(struct scale *c)
 	struct ibv_wc wc;
 
 	do {
-		while (!ibv_poll_cq(c->cq, 1, &wc))
+		while (!ibv_poll_cq(c->pool.cq, 1, &wc))
 			;
 		if (wc.status != IBV_WC_SUCCESS)
 			die("completion");
@@ -168,7 +137,7 @@ static void wait_message(struct scale *c)
 
 static void post_send(struct scale *c, struct ibv_qp *qp)
 {
-	struct ibv_sge sge = { (uintptr_t)c->buf, PING, c->mr->lkey };
+	struct ibv_sge sge = { (uintptr_t)c->pool.buf, PING, c->pool.mr->lkey };
 	struct ibv_send_wr wr = { .sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_SEND,
 				  .send_flags = IBV_SEND_SIGNALED }, *bad;
 
@@ -188,7 +157,7 @@ static double ping_pong(struct scale *c)
 		if (!c->s->server)
 			post_send(c, qp);
 		wait_message(c);
-		post_recv(c, qp);
+		pool_recv(&c->pool, qp);
 		if (c->s->server)
 			post_send(c, qp);
 	}
@@ -239,11 +208,11 @@ void scale_run(struct side *s)
 	}
 	qps_run(&c);
 	ctl_meet(s);
-	if (c.pd && (ibv_dereg_mr(c.mr) || ibv_destroy_cq(c.cq) || ibv_dealloc_pd(c.pd)))
+	if (c.pool.pd && (ibv_dereg_mr(c.pool.mr) || ibv_destroy_cq(c.pool.cq) || ibv_dealloc_pd(c.pool.pd)))
 		die("destroying MR, CQ, PD");
 	if (c.listener && rdma_destroy_id(c.listener))
 		die("rdma_destroy_id");
 	rdma_destroy_event_channel(c.ch);
-	free(c.buf);
+	free(c.pool.buf);
 	free(c.id);
 }
