@@ -9,6 +9,7 @@ SUITES ?= unit abi fuzz conformance strict stress system wire programs
 SAN_SUITES ?=
 ASAN_SUITES ?= unit fuzz conformance strict stress
 TSAN_SUITES ?= unit conformance stress system
+SANITIZED = test-asan-run test-tsan-run
 FUZZ_SECONDS ?= 60
 # A long run: seconds, and what else tests/stress takes (--help).
 STRESS_SECONDS ?= 60
@@ -44,11 +45,18 @@ test:
 	scripts/deps build test
 	$(MAKE) deps-vm
 	$(MAKE) all
-	rm -rf $(BUILD)/tap
-	# The machines beside all the rest: they have their own networks and mostly wait.
+	rm -rf $(BUILD)/tap build-asan/tap build-tsan/tap
+	# The machines and the sanitizers beside all the rest: they have their own networks, and
+	# all of them wait a lot. Where a network of its own is not to be had: one after the other.
 	{ $(call run-vm,$(BUILD),vm); } > $(BUILD)/vm.log 2>&1 & machines=$$!; \
-	$(MAKE) test-normal test-asan-run test-tsan-run; \
-	wait $$machines; cat $(BUILD)/vm.log
+	MESON_TESTTHREADS=1 scripts/own-net $(MAKE) $(SANITIZED) > $(BUILD)/sanitized.log 2>&1 & \
+	sanitized=$$!; \
+	$(MAKE) test-normal; \
+	wait $$sanitized; status=$$?; \
+	cat $(BUILD)/sanitized.log; \
+	if [ $$status = 77 ]; then $(MAKE) $(SANITIZED); status=$$?; fi; \
+	wait $$machines; cat $(BUILD)/vm.log; \
+	[ $$status = 0 ] || { echo "a build with a sanitizer failed"; exit 1; }
 	scripts/test-summary $(BUILD) build-asan build-tsan
 
 test-normal: all
@@ -73,7 +81,7 @@ deps-vm:
 	scripts/deps siw || echo "the tests that need the kernel's siw will be skipped"
 
 test-asan-run test-tsan-run: test-%-run: build-%/build.ninja
-	ninja -C build-$*
+	nice ninja -C build-$*
 	rm -rf build-$*/tap
 	$(call run-suites,build-$*,$(or $(SAN_SUITES),$(if $(filter asan,$*),$(ASAN_SUITES),$(TSAN_SUITES))))
 
