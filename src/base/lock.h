@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Mutex wrapper: clang thread-safety annotations, and in builds without
- * NDEBUG the owner is kept so that "is held" can be asserted. */
+/* Mutexes: clang thread-safety annotations, and in builds without NDEBUG the owner is
+ * kept so that "is held" can be asserted. */
 #ifndef ANYRDMA_BASE_LOCK_H
 #define ANYRDMA_BASE_LOCK_H
 
@@ -8,6 +8,8 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <stdint.h>
+#include <time.h>
 
 #if defined(__clang__)
 #define TSA(x) __attribute__((x))
@@ -25,41 +27,125 @@
 #define ASSERT_HELD(x) TSA(assert_capability(x))
 #define NO_TSA TSA(no_thread_safety_analysis)
 
+/* The thread sanitizer knows the C library's mutexes, and looks for locks that are taken in
+ * both orders; else a mutex is one word, as most are taken and left in a few nanoseconds. */
+#if defined(__SANITIZE_THREAD__)
+#define LOCK_PTHREAD 1
+#elif defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define LOCK_PTHREAD 1
+#endif
+#endif
+
 struct CAPABILITY("mutex") lock {
+#ifdef LOCK_PTHREAD
 	pthread_mutex_t m;
+#else
+	_Atomic uint32_t word; /* 0 free, 1 taken, 2 taken and somebody may sleep for it */
+#endif
 #ifndef NDEBUG
 	_Atomic(pthread_t) owner;
 #endif
 };
 
+/* Waited for with a lock: lock_wait(). */
+struct cond {
+	_Atomic uint32_t seq; /* grows with each broadcast */
+};
+
+#ifdef LOCK_PTHREAD
+#define LOCK_FREE_ PTHREAD_MUTEX_INITIALIZER
+#else
+#define LOCK_FREE_ 0
+#endif
 #ifndef NDEBUG
 #define LOCK_OWN_(l, who) atomic_store_explicit(&(l)->owner, (who), memory_order_relaxed)
-#define LOCK_INIT { PTHREAD_MUTEX_INITIALIZER, 0 }
+#define LOCK_INIT { LOCK_FREE_, 0 }
 #else
 #define LOCK_OWN_(l, who) ((void)0)
-#define LOCK_INIT { PTHREAD_MUTEX_INITIALIZER }
+#define LOCK_INIT { LOCK_FREE_ }
+#endif
+
+#ifdef LOCK_PTHREAD
+static inline void lock_raw_init_(struct lock *l)
+{
+	pthread_mutex_init(&l->m, NULL);
+}
+
+static inline void lock_raw_fini_(struct lock *l)
+{
+	pthread_mutex_destroy(&l->m);
+}
+
+static inline void lock_raw_get_(struct lock *l)
+{
+	pthread_mutex_lock(&l->m);
+}
+
+static inline bool lock_raw_try_(struct lock *l)
+{
+	return !pthread_mutex_trylock(&l->m);
+}
+
+static inline void lock_raw_put_(struct lock *l)
+{
+	pthread_mutex_unlock(&l->m);
+}
+#else
+void lock_sleep_(struct lock *l);
+void lock_wake_(struct lock *l);
+
+static inline void lock_raw_init_(struct lock *l)
+{
+	atomic_init(&l->word, 0);
+}
+
+static inline void lock_raw_fini_(struct lock *l)
+{
+	(void)l;
+}
+
+static inline bool lock_raw_try_(struct lock *l)
+{
+	uint32_t free = 0;
+
+	return atomic_compare_exchange_strong_explicit(&l->word, &free, 1, memory_order_acquire,
+						       memory_order_relaxed);
+}
+
+static inline void lock_raw_get_(struct lock *l)
+{
+	if (!lock_raw_try_(l))
+		lock_sleep_(l);
+}
+
+static inline void lock_raw_put_(struct lock *l)
+{
+	if (atomic_exchange_explicit(&l->word, 0, memory_order_release) == 2)
+		lock_wake_(l);
+}
 #endif
 
 static inline void lock_init(struct lock *l)
 {
-	pthread_mutex_init(&l->m, NULL);
+	lock_raw_init_(l);
 	LOCK_OWN_(l, 0);
 }
 
 static inline void lock_fini(struct lock *l)
 {
-	pthread_mutex_destroy(&l->m);
+	lock_raw_fini_(l);
 }
 
 static inline void lock_get(struct lock *l) ACQUIRE(l) NO_TSA
 {
-	pthread_mutex_lock(&l->m);
+	lock_raw_get_(l);
 	LOCK_OWN_(l, pthread_self());
 }
 
 static inline bool lock_try(struct lock *l) TRY_ACQUIRE(true, l) NO_TSA
 {
-	if (pthread_mutex_trylock(&l->m))
+	if (!lock_raw_try_(l))
 		return false;
 	LOCK_OWN_(l, pthread_self());
 	return true;
@@ -68,27 +154,21 @@ static inline bool lock_try(struct lock *l) TRY_ACQUIRE(true, l) NO_TSA
 static inline void lock_put(struct lock *l) RELEASE(l) NO_TSA
 {
 	LOCK_OWN_(l, 0);
-	pthread_mutex_unlock(&l->m);
+	lock_raw_put_(l);
 }
 
-/* cond may wake spuriously: loop around it. */
-static inline void lock_wait(struct lock *l, pthread_cond_t *c) REQUIRES(l) NO_TSA
+static inline void cond_init(struct cond *c)
 {
-	LOCK_OWN_(l, 0);
-	pthread_cond_wait(c, &l->m);
-	LOCK_OWN_(l, pthread_self());
+	atomic_init(&c->seq, 0);
 }
 
-static inline int lock_timedwait(struct lock *l, pthread_cond_t *c,
-				 const struct timespec *until) REQUIRES(l) NO_TSA
-{
-	int ret;
+/* Everybody who waits looks again. What they wait for was changed with the lock held. */
+void cond_broadcast(struct cond *c);
 
-	LOCK_OWN_(l, 0);
-	ret = pthread_cond_timedwait(c, &l->m, until);
-	LOCK_OWN_(l, pthread_self());
-	return ret;
-}
+/* Lets go of the lock until a broadcast; may wake without one: loop around it. */
+void lock_wait(struct lock *l, struct cond *c) REQUIRES(l);
+/* The same, until this time of CLOCK_MONOTONIC: 0 or -ETIMEDOUT. */
+int lock_timedwait(struct lock *l, struct cond *c, const struct timespec *until) REQUIRES(l);
 
 static inline void lock_assert_held(struct lock *l) ASSERT_HELD(l)
 {

@@ -71,7 +71,7 @@ struct cm_id {
 	struct lock post;	/* guards pub.channel against those who queue events */
 
 	struct lock lock;	/* guards acked, fetched, holders, resolving, resolved */
-	pthread_cond_t acks;	/* CLOCK_MONOTONIC */
+	struct cond acks;
 	uint32_t delivered;	/* events handed out, charged to this id (channel's q.lock) */
 	uint32_t acked;
 	uint32_t fetched;	/* numbers the holders: cm_event.nth */

@@ -19,22 +19,16 @@ int cm_id_check(const struct rdma_cm_id *id)
 
 static void init_sync(struct cm_id *id)
 {
-	pthread_condattr_t attr;
-
 	lock_init(&id->apply);
 	lock_init(&id->post);
 	lock_init(&id->lock);
-	pthread_condattr_init(&attr);
-	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-	pthread_cond_init(&id->acks, &attr);
-	pthread_condattr_destroy(&attr);
+	cond_init(&id->acks);
 	list_init(&id->holders);
 	list_init(&id->mcasts);
 }
 
 static void fini_sync(struct cm_id *id)
 {
-	pthread_cond_destroy(&id->acks);
 	lock_fini(&id->lock);
 	lock_fini(&id->post);
 	lock_fini(&id->apply);

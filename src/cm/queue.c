@@ -306,7 +306,7 @@ void cm_event_ack(struct cm_event *ev)
 	id->acked++;
 	if (ev->mcast)
 		ev->mcast->acked++;
-	pthread_cond_broadcast(&id->acks);
+	cond_broadcast(&id->acks);
 	lock_put(&id->lock);
 	cm_event_free(ev);
 }
@@ -363,7 +363,7 @@ static void wait_acks(struct cm_id *id, struct cm_mcast *mc, uint32_t delivered,
 			log_holder(id, ev, call);
 			until.tv_sec += 10;
 		}
-		late = lock_timedwait(&id->lock, &id->acks, &until) == ETIMEDOUT;
+		late = lock_timedwait(&id->lock, &id->acks, &until) == -ETIMEDOUT;
 	}
 	lock_put(&id->lock);
 }

@@ -171,7 +171,7 @@ struct cq_moderation {
 	uint32_t period;      /* us after which fewer make one */
 	uint32_t pending;     /* completions since the CQ was armed */
 	unsigned timers;      /* references of the timer */
-	pthread_cond_t idle;  /* timers became 0 */
+	struct cond idle;  /* timers became 0 */
 	struct loop_timer timer;
 };
 
@@ -376,7 +376,7 @@ struct dev_srq {
 	struct dev_rq rq;
 	uint32_t limit;	     /* SRQ_LIMIT_REACHED fires once when fewer remain; 0 = off */
 	struct list waiting; /* QPs whose peer was told RNR: dev_qp.srq_wait */
-	pthread_cond_t unpinned; /* some dev_qp.srq_pins became 0 */
+	struct cond unpinned; /* some dev_qp.srq_pins became 0 */
 	struct dev_pd *pd;   /* the root; srq.pd is the name it was made by */
 	atomic_int refs;     /* QPs using it */
 	uint32_t ev_got;     /* async events fetched (guarded by ctx->async.lock) */

@@ -16,13 +16,13 @@ static void elapsed(struct loop_timer *t)
 		channel_fire(cq);
 	}
 	if (!--cq->mod.timers)
-		pthread_cond_broadcast(&cq->mod.idle);
+		cond_broadcast(&cq->mod.idle);
 	lock_put(&cq->lock);
 }
 
 void moderate_init(struct dev_cq *cq)
 {
-	pthread_cond_init(&cq->mod.idle, NULL);
+	cond_init(&cq->mod.idle);
 	cq->mod.timer.fire = elapsed;
 }
 
@@ -35,7 +35,6 @@ void moderate_fini(struct dev_cq *cq)
 	while (cq->mod.timers)
 		lock_wait(&cq->lock, &cq->mod.idle);
 	lock_put(&cq->lock);
-	pthread_cond_destroy(&cq->mod.idle);
 }
 
 bool moderate_holds_locked(struct dev_cq *cq)

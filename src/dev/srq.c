@@ -56,7 +56,7 @@ int srq_create(struct dev_pd *pd, struct ibv_srq_init_attr *attr, struct dev_srq
 	srq->pd = pd_root(pd);
 	pthread_mutex_init(&srq->srq.mutex, NULL);
 	pthread_cond_init(&srq->srq.cond, NULL);
-	pthread_cond_init(&srq->unpinned, NULL);
+	cond_init(&srq->unpinned);
 	lock_init(&srq->lock);
 	list_init(&srq->waiting);
 	atomic_fetch_add(&pd->refs, 1);
@@ -177,7 +177,6 @@ int srq_destroy(struct dev_srq *srq)
 	atomic_fetch_sub(&count, 1);
 	pthread_mutex_destroy(&srq->srq.mutex);
 	pthread_cond_destroy(&srq->srq.cond);
-	pthread_cond_destroy(&srq->unpinned);
 	lock_fini(&srq->lock);
 	free(srq->rq.mem);
 	free(srq);
@@ -233,7 +232,7 @@ static void wake_waiting(struct dev_srq *srq, uint32_t n)
 			tr->recv_posted(qp);
 		lock_get(&srq->lock);
 		if (!--qp->srq_pins)
-			pthread_cond_broadcast(&srq->unpinned);
+			cond_broadcast(&srq->unpinned);
 	}
 	lock_put(&srq->lock);
 }

@@ -36,14 +36,13 @@ struct xrc_domain {
 
 static struct {
 	struct lock lock; /* guards all that is named here and in xrc.h */
-	pthread_cond_t changed; /* a pin or a filling has ended */
+	struct cond changed; /* a pin or a filling has ended */
 	struct list domains;
 	struct list srqs[BUCKETS]; /* dev_srq.number_link */
 	uint32_t next;		   /* number to try next */
 	struct dev_cq home;	   /* of which only the poll group is used */
 	bool ready;
 } xrc = { .lock = LOCK_INIT,
-	  .changed = PTHREAD_COND_INITIALIZER,
 	  .domains = LIST_INIT(xrc.domains) };
 
 static void xrc_lock(void) ACQUIRE(xrc.lock) NO_TSA;
@@ -284,7 +283,7 @@ void xrc_taken_locked(struct dev_qp *qp)
 	lock_assert_held(&qp->lock);
 	xrc_lock();
 	qp->xrc->filling = false;
-	pthread_cond_broadcast(&xrc.changed);
+	cond_broadcast(&xrc.changed);
 	xrc_unlock();
 }
 
@@ -331,7 +330,7 @@ static void call_out(struct xrc_target *t, bool lost)
 		tr->recv_posted(qp);
 	xrc_lock();
 	if (!--t->pins)
-		pthread_cond_broadcast(&xrc.changed);
+		cond_broadcast(&xrc.changed);
 }
 
 void xrc_srq_posted(struct dev_srq *srq, uint32_t n)

@@ -18,13 +18,13 @@ struct slot {
 static struct lock table_lock = LOCK_INIT;
 static struct slot *slots GUARDED_BY(table_lock);
 static uint32_t count GUARDED_BY(table_lock), free_head GUARDED_BY(table_lock);
-static pthread_cond_t came = PTHREAD_COND_INITIALIZER;
+static struct cond came;
 static int waiting GUARDED_BY(table_lock);
 
 void kernel_obj_fork_child(void) NO_TSA
 {
 	lock_init(&table_lock);
-	pthread_cond_init(&came, NULL);
+	cond_init(&came);
 	slots = NULL; /* the parent's objects stay reachable by their owners */
 	count = free_head = 0;
 	waiting = 0;
@@ -120,7 +120,7 @@ static void count_locked(struct kernel_obj *o) REQUIRES(table_lock)
 	if (o->mc)
 		to_kernel(o->id)->seen++;
 	if (waiting)
-		pthread_cond_broadcast(&came);
+		cond_broadcast(&came);
 }
 
 void kernel_obj_moved(struct kernel_obj *o, int from)
@@ -164,9 +164,9 @@ void kernel_obj_settle(struct kernel_obj *o, uint32_t n)
 	lock_get(&table_lock);
 	waiting++;
 	while ((int32_t)(n - o->seen) > 0) {
-		clock_gettime(CLOCK_REALTIME, &until);
+		clock_gettime(CLOCK_MONOTONIC, &until);
 		until.tv_sec++;
-		if (lock_timedwait(&table_lock, &came, &until) == ETIMEDOUT)
+		if (lock_timedwait(&table_lock, &came, &until) == -ETIMEDOUT)
 			log_warn("id %p waits for %u events that were fetched from the "
 				 "kernel by a thread which does not go on",
 				 (void *)o->id, n - o->seen);

@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "base/lock.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+/* 0, or -errno: -EAGAIN if *word is not `seen`. until: absolute, CLOCK_MONOTONIC, or NULL. */
+static int futex_wait(_Atomic uint32_t *word, uint32_t seen, const struct timespec *until)
+{
+	long ret = syscall(SYS_futex, word, FUTEX_WAIT_BITSET_PRIVATE, seen, until, NULL,
+			   FUTEX_BITSET_MATCH_ANY);
+
+	return ret ? -errno : 0;
+}
+
+static void futex_wake(_Atomic uint32_t *word, int n)
+{
+	syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, n, NULL, NULL, 0);
+}
+
+#ifndef LOCK_PTHREAD
+enum { SPINS = 64 }; /* most are free again before a system call could begin */
+
+static inline void relax(void)
+{
+#if defined(__x86_64__)
+	__builtin_ia32_pause();
+#endif
+}
+
+/* Taken as "somebody may sleep": who wakes us cannot know whether we were the only one. */
+void lock_sleep_(struct lock *l)
+{
+	for (int i = 0; i < SPINS; i++) {
+		if (!atomic_load_explicit(&l->word, memory_order_relaxed) && lock_raw_try_(l))
+			return;
+		relax();
+	}
+	while (atomic_exchange_explicit(&l->word, 2, memory_order_acquire))
+		futex_wait(&l->word, 2, NULL);
+}
+
+void lock_wake_(struct lock *l)
+{
+	futex_wake(&l->word, 1);
+}
+#endif
+
+void cond_broadcast(struct cond *c)
+{
+	atomic_fetch_add(&c->seq, 1);
+	futex_wake(&c->seq, INT_MAX);
+}
+
+/* A broadcast after the lock was let go of changes seq: the kernel compares. */
+NO_TSA static int wait_until(struct lock *l, struct cond *c, const struct timespec *until)
+{
+	uint32_t seen = atomic_load(&c->seq);
+	int ret;
+
+	lock_put(l);
+	ret = futex_wait(&c->seq, seen, until);
+	lock_get(l);
+	return ret == -ETIMEDOUT ? ret : 0;
+}
+
+void lock_wait(struct lock *l, struct cond *c)
+{
+	wait_until(l, c, NULL);
+}
+
+int lock_timedwait(struct lock *l, struct cond *c, const struct timespec *until)
+{
+	return wait_until(l, c, until);
+}
