@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <pthread.h>
 #include <stddef.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -127,6 +128,7 @@ static const struct row table[] = {
 #define ROWS (sizeof(table) / sizeof(table[0]))
 
 static pthread_once_t conf_once = PTHREAD_ONCE_INIT;
+static atomic_bool conf_ready;
 
 static void conf_read(void)
 {
@@ -143,11 +145,13 @@ static void conf_read(void)
 	/* The environment may be rewritten by the application later. */
 	if (conf.addr)
 		conf.addr = strdup(conf.addr);
+	atomic_store_explicit(&conf_ready, true, memory_order_release);
 }
 
 const struct conf *conf_get(void)
 {
-	pthread_once(&conf_once, conf_read);
+	if (!atomic_load_explicit(&conf_ready, memory_order_acquire))
+		pthread_once(&conf_once, conf_read);
 	return &conf;
 }
 

@@ -24,20 +24,13 @@ static void futex_wake(_Atomic uint32_t *word, int n)
 #ifndef LOCK_PTHREAD
 enum { SPINS = 64 }; /* most are free again before a system call could begin */
 
-static inline void relax(void)
-{
-#if defined(__x86_64__)
-	__builtin_ia32_pause();
-#endif
-}
-
 /* Taken as "somebody may sleep": who wakes us cannot know whether we were the only one. */
 void lock_sleep_(struct lock *l)
 {
 	for (int i = 0; i < SPINS; i++) {
 		if (!atomic_load_explicit(&l->word, memory_order_relaxed) && lock_raw_try_(l))
 			return;
-		relax();
+		cpu_relax();
 	}
 	while (atomic_exchange_explicit(&l->word, 2, memory_order_acquire))
 		futex_wait(&l->word, 2, NULL);

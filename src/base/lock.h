@@ -27,6 +27,14 @@
 #define ASSERT_HELD(x) TSA(assert_capability(x))
 #define NO_TSA TSA(no_thread_safety_analysis)
 
+/* Somebody else is waited for. */
+static inline void cpu_relax(void)
+{
+#if defined(__x86_64__)
+	__builtin_ia32_pause();
+#endif
+}
+
 /* The thread sanitizer knows the C library's mutexes, and looks for locks that are taken in
  * both orders; else a mutex is one word, as most are taken and left in a few nanoseconds. */
 #if defined(__SANITIZE_THREAD__)

@@ -310,16 +310,25 @@ __attribute__((destructor)) static void pay_at_exit(void)
 
 /* ---- polling ---------------------------------------------------------------- */
 
-static void poll_group(struct poll_group *g)
+/* A leased group of rings in which nothing is to be done. */
+static inline bool all_quiet(struct poll_group *g)
+{
+	struct poll_source *s;
+
+	if (!atomic_load_explicit(&g->leased, memory_order_relaxed) ||
+	    atomic_load_explicit(&g->n, memory_order_relaxed) || !list_empty(&g->again))
+		return false;
+	list_for_each(s, &g->rings, link)
+		if (!s->quiet || !s->quiet(s))
+			return false;
+	return true;
+}
+
+__attribute__((noinline)) static void run_group(struct poll_group *g)
 {
 	unsigned n = atomic_load_explicit(&g->n, memory_order_relaxed);
 	bool moved = true;
 
-	if (!n && !atomic_load_explicit(&g->nrings, memory_order_relaxed))
-		return;
-	atomic_store_explicit(&g->polls,
-			      atomic_load_explicit(&g->polls, memory_order_relaxed) + 1,
-			      memory_order_relaxed);
 	/* Who has armed a CQ and polls it once more before sleeping would find what came
 	 * since, and be woken for it all the same: as on hardware, but as rarely. */
 	if (!g->leased && ++g->streak < LEASE_AFTER && any_armed(g))
@@ -337,6 +346,22 @@ static void poll_group(struct poll_group *g)
 	g->vain = moved ? 0 : g->vain + 1;
 	if (!list_empty(&g->again) && !g->leased)
 		owing(g);
+}
+
+static inline void poll_group(struct poll_group *g)
+{
+	if (!atomic_load_explicit(&g->n, memory_order_relaxed) &&
+	    !atomic_load_explicit(&g->nrings, memory_order_relaxed))
+		return;
+	atomic_store_explicit(&g->polls,
+			      atomic_load_explicit(&g->polls, memory_order_relaxed) + 1,
+			      memory_order_relaxed);
+	if (all_quiet(g)) {
+		g->vain++;
+		cpu_relax(); /* leaves the core to a sibling that may be the peer */
+	}
+	else
+		run_group(g);
 }
 
 void poll_run(struct dev_cq *cq)

@@ -26,6 +26,9 @@ struct poll_source {
 	 * thread calls (it may wait for the stream lock; a poller only tries it).
 	 * Called with the group's lock held. Returns whether anything moved. */
 	bool (*progress)(struct poll_source *s, bool by_thread);
+	/* Of a ring: progress() would do nothing. A hint, with the group's lock. May be
+	 * NULL. */
+	bool (*quiet)(struct poll_source *s);
 	/* Set by progress(): something is owed that no input will announce; the
 	 * next pass calls again. */
 	bool again;

@@ -591,12 +591,6 @@ static void cursor_load(struct stream *s, struct cursor *c)
 		c->resp_done = resp_at(s, c->resp)->done;
 }
 
-static void ack_committed(struct stream *s)
-{
-	s->rx.ack_owed = s->rx.ack_asked = s->rx.ack_now = false;
-	s->rx.ack_msgs = s->rx.ack_bytes = s->rx.ack_idle = 0;
-}
-
 void cursor_store(struct stream *s, const struct cursor *c)
 {
 	for (unsigned i = 0; i < c->ctl; i++)
@@ -624,7 +618,7 @@ void cursor_store(struct stream *s, const struct cursor *c)
 	s->rx.nak = c->nak;
 	s->rx.go_on = c->go_on;
 	if (s->rx.ack_owed && !c->ack)
-		ack_committed(s);
+		resp_acked(s);
 	s->rx.resp_head = c->resp;
 	if (c->resp != s->rx.resp_tail)
 		s->rx.resp[c->resp % RESPONSES].done = c->resp_done;

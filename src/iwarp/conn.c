@@ -382,12 +382,20 @@ static bool worth_a_try(struct stream *s, bool by_thread)
 	return by_thread || ++s->tx.blocked_polls % BLOCKED_POLLS == 0;
 }
 
+static bool has_to_send(struct stream *s, bool by_thread, bool moved)
+{
+	lock_assert_held(&s->lock);
+	if (s->tx.idle)
+		return s->rx.ack_now && !s->m->ack(s);
+	return moved || s->rx.ack_now || (s->tx.blocked && worth_a_try(s, by_thread));
+}
+
 void stream_after(struct stream *s, bool by_thread, bool asked, bool moved)
 {
 	lock_assert_held(&s->lock);
 	ack_policy(s, by_thread, asked, moved);
-	if ((moved || s->rx.ack_now || (s->tx.blocked && worth_a_try(s, by_thread))) &&
-	    s->state != STREAM_BROKEN && s->state != STREAM_CLOSED)
+	if (s->state != STREAM_BROKEN && s->state != STREAM_CLOSED &&
+	    has_to_send(s, by_thread, moved))
 		tx_run(s);
 	close_step(s);
 }

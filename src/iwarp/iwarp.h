@@ -128,6 +128,8 @@ struct iw_tx {
 	bool silent;		/* plain: the peer has to speak first */
 	bool resync;		/* RESYNC goes out before the next request */
 	uint32_t srqn;		/* XRC: the SRQ that the peer was told last, or NO_SRQ */
+	bool idle;		/* nothing waited to be sent but an acknowledgement, when
+				 * the last frame had been taken: set by the medium */
 	bool suspect;		/* the kernel met memory that is not there: look before
 				 * the next batch */
 	/* medium.direct: bytes done of the WQE at direct_idx, or it is to be sent */
@@ -230,6 +232,9 @@ struct medium {
 	/* dev_transport.post_locked(): with the QP's lock, without the stream's. May be
 	 * NULL. */
 	bool (*post)(struct stream *s);
+	/* tx.idle: sends the acknowledgement that is owed. False: send() has to. May be
+	 * NULL. */
+	bool (*ack)(struct stream *s);
 	/* Receives what is there, at most a turn; true if anything came. Nothing is
 	 * taken while rx.wait is set and its receive is not there. */
 	bool (*receive)(struct stream *s);
@@ -425,6 +430,9 @@ bool req_direct_locked(struct stream *s, uint32_t *left) REQUIRES(s->lock);
 /* The WQE at this index waits for those before it to be answered. */
 bool req_drains_before(struct stream *s, uint32_t idx) REQUIRES(s->lock);
 void req_ack(struct stream *s, uint32_t number) REQUIRES(s->lock);
+/* With qp->lock; nothing is held. False: there is something wrong with it, or nothing
+ * to be done. */
+bool req_ack_locked(struct stream *s, uint32_t number) REQUIRES(s->lock);
 void req_nak(struct stream *s, const struct rdmap_hdr *h) REQUIRES(s->lock);
 void req_recv_posted(struct stream *s) REQUIRES(s->lock);
 void req_hold_over(struct stream *s) REQUIRES(s->lock);
@@ -452,6 +460,10 @@ void resp_end(struct stream *s) REQUIRES(s->lock);  /* its payload is placed */
 /* The peer says that it has placed the len bytes before the (empty) Write's offset
  * itself. They are checked as if they had come with it. 0 or -EPROTO. */
 int resp_placed(struct stream *s, uint32_t len) REQUIRES(s->lock);
+/* A whole request was carried out; rx.h.ack_req is its. */
+void resp_accepted(struct stream *s) REQUIRES(s->lock);
+/* What is owed has been acknowledged. */
+void resp_acked(struct stream *s) REQUIRES(s->lock);
 void resp_nak(struct stream *s, enum nak_code code) REQUIRES(s->lock);
 void resp_fail(struct stream *s, enum nak_code code, enum ibv_wc_status st, int ev,
 	       const char *why) REQUIRES(s->lock);

@@ -317,22 +317,30 @@ static bool answers_count(struct stream *s)
 	return s->qp && qp_may_receive_locked(s->qp);
 }
 
+bool req_ack_locked(struct stream *s, uint32_t number)
+{
+	uint32_t idx;
+
+	if (!answers_count(s))
+		return false;
+	idx = idx_of(s, number) + 1;
+	if ((int32_t)(idx - s->qp->sq.next) > 0)
+		return false;
+	if ((int32_t)(idx - s->tx.acked) > 0)
+		acked_before(s, idx);
+	return true;
+}
+
 void req_ack(struct stream *s, uint32_t number)
 {
 	struct dev_qp *qp = s->qp;
 	char why[120];
-	uint32_t idx;
-	bool bad = false;
+	bool bad;
 
 	if (!qp || s->p.unreliable)
 		return;
 	lock_get(&qp->lock);
-	if (answers_count(s)) {
-		idx = idx_of(s, number) + 1;
-		bad = (int32_t)(idx - qp->sq.next) > 0;
-		if (!bad && (int32_t)(idx - s->tx.acked) > 0)
-			acked_before(s, idx);
-	}
+	bad = answers_count(s) && !req_ack_locked(s, number);
 	lock_put(&qp->lock);
 	if (bad) {
 		snprintf(why, sizeof(why),

@@ -595,8 +595,7 @@ int resp_begin(struct stream *s)
 	}
 }
 
-/* A whole request was carried out. */
-static void accepted(struct stream *s)
+void resp_accepted(struct stream *s)
 {
 	struct iw_rx *rx = &s->rx;
 
@@ -612,6 +611,12 @@ static void accepted(struct stream *s)
 		rx->ack_asked = true;
 	if (rx->ack_msgs >= IW_ACK_MSGS || rx->ack_bytes >= IW_ACK_BYTES)
 		rx->ack_now = true;
+}
+
+void resp_acked(struct stream *s)
+{
+	s->rx.ack_owed = s->rx.ack_asked = s->rx.ack_now = false;
+	s->rx.ack_msgs = s->rx.ack_bytes = s->rx.ack_idle = 0;
 }
 
 static void imm_to_wc(struct stream *s, struct ibv_wc *wc)
@@ -649,7 +654,7 @@ static void end_send(struct stream *s)
 		wc.invalidated_rkey = rx->h.inv_stag;
 		wc.wc_flags |= IBV_WC_WITH_INV;
 	}
-	accepted(s);
+	resp_accepted(s);
 	recv_done(s->qp, &wc, se);
 }
 
@@ -667,14 +672,14 @@ static void end_write(struct stream *s)
 	if (!rx->h.last)
 		return;
 	if (!rx->imm_have) {
-		accepted(s);
+		resp_accepted(s);
 		return;
 	}
 	rx->impatient = false;
 	rx->wait_until = 0;
 	wc.byte_len = rx->write_len;
 	imm_to_wc(s, &wc);
-	accepted(s);
+	resp_accepted(s);
 	recv_done(s->qp, &wc, se);
 }
 
@@ -710,7 +715,7 @@ static void end_frame(struct stream *s)
 		break;
 	case RDMAP_READ_REQ:
 	case RDMAP_ATOMIC_REQ:
-		accepted(s);
+		resp_accepted(s);
 		break;
 	case RDMAP_IMM:
 	case RDMAP_IMM_SE:

@@ -264,6 +264,7 @@ static void run_broken(struct stream *s)
 void tx_run(struct stream *s)
 {
 	lock_assert_held(&s->lock);
+	s->tx.idle = false;
 	if (s->shut)
 		return;
 	if (s->state == STREAM_BROKEN) {
@@ -327,6 +328,7 @@ void tx_ctl(struct stream *s, const struct rdmap_hdr *h)
 		return;
 	}
 	m->h = *h;
+	s->tx.idle = false;
 	list_add_tail(&s->tx.ctl, &m->link);
 }
 

@@ -263,7 +263,10 @@ void link_wake(struct link *l)
 {
 	static const uint64_t one = 1;
 
+	atomic_signal_fence(memory_order_seq_cst);
+#if !defined(__x86_64__) /* there the lock's release is a full barrier */
 	atomic_thread_fence(memory_order_seq_cst);
+#endif
 	if (!atomic_load_explicit(&l->tx.sh->doze, memory_order_relaxed) ||
 	    !atomic_exchange(&l->tx.sh->doze, 0))
 		return;

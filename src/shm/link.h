@@ -148,14 +148,16 @@ static inline bool link_taken(const struct link *l, uint32_t end)
 }
 /* There is work for the loop thread: requests or calls. rx_lock is held. */
 void link_post(struct link *l);
-/* Wakes the peer if it dozes; after publishing. */
+/* Wakes the peer if it dozes; after publishing and letting go of tx_lock. */
 void link_wake(struct link *l);
 
 /* member.c: CQ members, counted by streams. */
 int link_join(struct link *l, struct dev_cq *cq, struct link_member **out);
 void link_leave(struct link_member *m);
 
-/* link_rx.c: receives; true if anything came. */
+/* link_rx.c: nothing has come and nothing is owed: a hint without a lock. */
+bool link_quiet(struct link *l);
+/* Receives; true if anything came. */
 bool link_run(struct link *l, bool by_thread);
 
 /* stream.c: one message of the peer's for s; -EPROTO breaks the stream. -EAGAIN:

@@ -173,7 +173,10 @@ static void look_again(struct link *l, bool by_thread)
 		struct stream *s = container_of(n, struct stream, shm.owing);
 
 		next = n->next;
-		if (!shm_after(s, by_thread))
+		/* What the application answers at once carries the acknowledgement. */
+		if (s->shm.fresh && !by_thread)
+			s->shm.fresh = false;
+		else if (!shm_after(s, by_thread))
 			list_del(n);
 	}
 }
@@ -242,7 +245,7 @@ static void tell_room(struct link *l)
 /* Nothing has come and nothing is owed, as far as can be seen without a lock. While
  * another receives, the hint is old, and its line may be the producer's again: what is
  * read there means nothing then, and does no harm. */
-__attribute__((no_sanitize("thread"))) static bool quiet(struct link *l)
+__attribute__((no_sanitize("thread"))) bool link_quiet(struct link *l)
 {
 	_Atomic uint32_t *next = atomic_load_explicit(&l->next, memory_order_relaxed);
 
@@ -258,7 +261,7 @@ bool link_run(struct link *l, bool by_thread)
 
 	if (by_thread)
 		lock_get(&l->rx_lock);
-	else if (quiet(l) || !lock_try(&l->rx_lock))
+	else if (!lock_try(&l->rx_lock))
 		return false;
 	if (!l->dead && !l->bad) {
 		l->bulk = false;

@@ -14,6 +14,11 @@ static bool member_progress(struct poll_source *src, bool by_thread)
 	return moved;
 }
 
+static bool member_quiet(struct poll_source *src)
+{
+	return link_quiet(container_of(src, struct link_member, src)->l);
+}
+
 static void member_lease(struct poll_source *src, bool leased)
 {
 	struct link_member *m = container_of(src, struct link_member, src);
@@ -65,6 +70,7 @@ int link_join(struct link *l, struct dev_cq *cq, struct link_member **out)
 	m->streams = 1;
 	m->src.fd = -1;
 	m->src.progress = member_progress;
+	m->src.quiet = member_quiet;
 	m->src.lease = member_lease;
 	ret = poll_add(cq, &m->src);
 	if (ret) {

@@ -48,6 +48,7 @@ struct shm_part {
 	bool starved;	    /* something was not sent for want of room */
 	bool asked;	    /* an ack was asked for before this pass */
 	bool moved;	    /* something came in this pass */
+	bool fresh;	    /* in this pass a poller took sends alone (rx_lock) */
 	struct list owing;  /* link.owing (rx_lock) */
 	struct list blocked; /* link.blocked (tx_lock) */
 	/* Unreliable, while rx.wait: the record of the frame that waits to begin, or

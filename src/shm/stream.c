@@ -11,6 +11,7 @@
 #include "iwarp/iwarp.h"
 #include "shm/call.h"
 #include "shm/direct.h"
+#include "shm/fast.h"
 #include "shm/pull.h"
 #include "shm/shm.h"
 
@@ -226,12 +227,15 @@ NO_TSA static bool shm_post(struct stream *s)
 		return false;
 	qp = s->qp;
 	if (qp && plain_sends(s) && lock_try(&l->tx_lock)) {
-		build_locked(s, &b);
+		all = fast_send(s);
+		if (!all) {
+			build_locked(s, &b);
+			s->tx.moved += b.bytes;
+			s->tx.requests = s->tx.idle = false;
+			all = !b.fail && qp->sq.next == qp->sq.tail;
+		}
 		lock_put(&l->tx_lock);
-		s->tx.moved += b.bytes;
-		s->tx.requests = false;
 		link_wake(l);
-		all = !b.fail && qp->sq.next == qp->sq.tail;
 	}
 	return !stream_put_lock(s) && all;
 }
@@ -298,9 +302,13 @@ static int take_payload(struct stream *s, const void *rec, int head)
 static int take(struct stream *s, const void *rec, uint32_t bytes)
 {
 	struct rec_stream r;
-	int head = rec_get(rec, bytes, &r, &s->rx.h), ret;
+	int head, ret;
 
 	lock_assert_held(&s->lock);
+	if (fast_take(s, rec, bytes))
+		return 0;
+	s->tx.idle = false;
+	head = rec_get(rec, bytes, &r, &s->rx.h);
 	if (head < 0)
 		return head;
 	if (r.flags & REC_ACK)
@@ -405,6 +413,7 @@ int shm_receive(struct stream *s, const void *rec, uint32_t bytes, bool by_threa
 	if (ret && s->shm.started)
 		stream_broken(s, ret, "the peer sent nonsense");
 	s->shm.moved = true;
+	s->shm.fresh = s->tx.idle && !s->rx.ack_now;
 	stream_unlock(s);
 	return s->shm.started ? 0 : ret;
 }
@@ -569,6 +578,7 @@ const struct medium shm_medium = {
 	.start = start,
 	.send = shm_send,
 	.post = shm_post,
+	.ack = fast_ack,
 	.receive = shm_resume,
 	.watch = watch,
 	.join = join,

@@ -1,0 +1,211 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "shm/fast.h"
+
+#include "base/guard.h"
+#include "dev/complete.h"
+#include "iwarp/iwarp.h"
+#include "shm/link.h"
+
+#include <string.h>
+
+enum { FAST_MAX = 4096 }; /* bytes of payload: qp->lock is held while they are copied */
+
+/* ---- sending -------------------------------------------------------------------- */
+
+/* Nothing is to be sent before the next request, or beside it. */
+static bool nothing_else(const struct stream *s)
+{
+	const struct iw_tx *tx = &s->tx;
+	const struct iw_rx *rx = &s->rx;
+
+	return tx->hold == HOLD_NONE && !tx->off && !tx->imm_sent && !tx->resync &&
+	       !tx->silent && !tx->blocked && !tx->drain && !tx->more &&
+	       list_empty(&tx->ctl) && !rx->nak && !rx->go_on && !rx->failure.due &&
+	       rx->resp_head == rx->resp_tail;
+}
+
+/* As want_ack() in batch.c. */
+static bool wants_ack(struct stream *s, const struct wqe *w)
+{
+	struct dev_sq *sq = &s->qp->sq;
+	uint32_t out = sq->next + 1 - s->tx.acked;
+	bool wants;
+
+	s->tx.sig_since_req |= !!(w->send_flags & IBV_SEND_SIGNALED);
+	wants = (sq->next + 1 == sq->tail && s->tx.sig_since_req) ||
+		(out >= sq->max_wr / 2 && (out & 7) == 0) || out >= sq->max_wr;
+	s->tx.sig_since_req &= !wants;
+	return wants;
+}
+
+/* 0 or -errno: then it is for others to find out and to say. */
+static int payload_get(const struct dev_qp *qp, struct wqe *w, uint8_t *to)
+{
+	struct mr_slot *ref;
+	void *from;
+	int ret;
+
+	if (w->is_inline) {
+		memcpy(to, wqe_inline(w), w->length);
+		return 0;
+	}
+	if (!w->length)
+		return 0;
+	ret = mr_get(qp->pd, w->sge[0].lkey, w->sge[0].addr, w->length, MR_LOCAL_READ, &ref,
+		     &from);
+	if (ret)
+		return ret;
+	ret = guard_copy_from(to, from, w->length) ? 0 : -1;
+	mr_put(ref);
+	return ret;
+}
+
+static void header_put(struct stream *s, struct rec_stream *r, const struct wqe *w)
+{
+	uint8_t flags = REC_LAST;
+
+	if (wants_ack(s, w))
+		flags |= REC_ACK_REQ;
+	r->slot = s->shm.peer;
+	r->op = w->send_flags & IBV_SEND_SOLICITED ? RDMAP_SEND_SE : RDMAP_SEND;
+	r->body = 0;
+	r->stag = 0;
+	r->msn = s->tx.msn0++;
+	r->to = 0;
+	if (s->rx.ack_owed) {
+		flags |= REC_ACK;
+		r->ack = (s->rx.expected - 1) & 0xffffff;
+		resp_acked(s);
+	}
+	r->flags = flags;
+}
+
+/* One SGE that holds the message, or inline data. */
+static bool is_simple(const struct wqe *w)
+{
+	return w->opcode == IBV_WR_SEND && w->length <= FAST_MAX &&
+	       (w->is_inline || w->num_sge == 1 || !w->length) &&
+	       !(w->send_flags & IBV_SEND_FENCE);
+}
+
+NO_TSA bool fast_send(struct stream *s)
+{
+	struct link *l = s->shm.l;
+	struct dev_qp *qp = s->qp;
+	struct dev_sq *sq = &qp->sq;
+
+	if (!nothing_else(s) || qp->qp.qp_type != IBV_QPT_RC ||
+	    atomic_load_explicit(&l->waits, memory_order_relaxed))
+		return false;
+	while (sq->next != sq->tail) {
+		struct wqe *w = sq_at(sq, sq->next);
+		uint32_t bytes = (uint32_t)sizeof(struct rec_stream) + w->length;
+		struct rec_stream *r;
+
+		if (!is_simple(w))
+			return false;
+		r = ring_reserve(&l->tx, bytes);
+		if (!r || payload_get(qp, w, (uint8_t *)(r + 1)))
+			return false;
+		header_put(s, r, w);
+		ring_publish(&l->tx, bytes, REC_STREAM);
+		s->tx.moved += bytes;
+		sq->next++;
+	}
+	return true;
+}
+
+bool fast_ack(struct stream *s)
+{
+	struct rdmap_hdr h = { .op = RDMAP_CTL, .last = true };
+	uint32_t bytes = rec_head(&h);
+	struct link *l = s->shm.l;
+	void *at = NULL;
+
+	if (!s->shm.opened || s->shm.closed_out)
+		return false;
+	h.ctl.type = CTL_ACK;
+	h.ctl.number = (s->rx.expected - 1) & 0xffffff;
+	lock_get(&l->tx_lock);
+	if (!atomic_load_explicit(&l->waits, memory_order_relaxed))
+		at = ring_reserve(&l->tx, bytes);
+	if (at) {
+		rec_put(at, s->shm.peer, &h);
+		ring_publish(&l->tx, bytes, REC_STREAM);
+		s->tx.moved += bytes;
+	}
+	lock_put(&l->tx_lock);
+	if (!at)
+		return false;
+	resp_acked(s);
+	link_wake(l);
+	return true;
+}
+
+/* ---- receiving -------------------------------------------------------------------- */
+
+/* A whole send in one record, that was to come next. */
+static bool is_next(const struct stream *s, const struct rec_stream *r)
+{
+	const struct iw_rx *rx = &s->rx;
+
+	return (r->op == RDMAP_SEND || r->op == RDMAP_SEND_SE) &&
+	       (r->flags & ~(REC_ACK | REC_ACK_REQ)) == REC_LAST && !r->body && !r->to &&
+	       r->msn == rx->msn0 && rx->begun && !rx->drop && !rx->imm_have &&
+	       !rx->msg_off && rx->srqn == NO_SRQ && s->tx.hold == HOLD_NONE &&
+	       !s->tx.silent;
+}
+
+/* Where it goes, and copies it there. The receive, or NULL. */
+static const struct rqe *place_locked(struct dev_qp *qp, const void *from, uint32_t bytes)
+{
+	struct dev_rq *rq = &qp->rq;
+	const struct rqe *e = rq_at(rq, rq->head);
+	struct mr_slot *ref;
+	void *to;
+	int ret;
+
+	lock_assert_held(&qp->lock);
+	if (qp->qp.state != IBV_QPS_RTS || qp->cur_valid || rq->head == rq->tail ||
+	    e->num_sge != 1 || bytes > e->sge[0].length || !bytes)
+		return NULL;
+	if (mr_get(qp->pd, e->sge[0].lkey, e->sge[0].addr, bytes, IBV_ACCESS_LOCAL_WRITE,
+		   &ref, &to))
+		return NULL;
+	ret = place_bytes(to, from, bytes);
+	mr_put(ref);
+	if (ret)
+		return NULL;
+	rq->head++;
+	return e;
+}
+
+bool fast_take(struct stream *s, const void *rec, uint32_t bytes)
+{
+	struct ibv_wc wc = { .status = IBV_WC_SUCCESS, .opcode = IBV_WC_RECV };
+	const struct rqe *e = NULL;
+	struct dev_qp *qp = s->qp;
+	struct rec_stream r;
+
+	memcpy(&r, rec, sizeof(r));
+	wc.byte_len = bytes - (uint32_t)sizeof(r);
+	if (!qp || wc.byte_len > FAST_MAX || !is_next(s, &r) ||
+	    qp->qp.qp_type != IBV_QPT_RC || qp->srq)
+		return false;
+	lock_get(&qp->lock);
+	/* The acknowledgement first: its completion may fail the QP. Who takes the record
+	 * instead finds it done. */
+	if (!(r.flags & REC_ACK) || req_ack_locked(s, r.ack & 0xffffff))
+		e = place_locked(qp, (const uint8_t *)rec + sizeof(r), wc.byte_len);
+	if (e && recv_complete_locked(qp, e, &wc, r.op == RDMAP_SEND_SE))
+		qp_to_err_locked(qp);
+	s->tx.idle = e && qp->sq.next == qp->sq.tail && nothing_else(s);
+	lock_put(&qp->lock);
+	if (!e)
+		return false;
+	s->rx.msn0++;
+	s->rx.ack_bytes += wc.byte_len;
+	s->rx.h.ack_req = r.flags & REC_ACK_REQ;
+	resp_accepted(s);
+	return true;
+}
