@@ -9,10 +9,14 @@
  *		key of a region open to all, ...52 for one without remote rights, ...53
  *		for one of another PD. Regions are at BASE.
  *
+ * It offers direct access, too, to a table of its own (KEY_*) and to this very process;
+ * what it sends may be fetched from SOURCE.
+ *
  * Whatever it does: nothing outside the regions is written, every posted WR completes
  * exactly once and in order, another connection of the process works on, the link's
  * descriptor is closed when the peer's is, and all can be destroyed. */
 #include "base/be.h"
+#include "dev/share.h"
 #include "iwarp/iwarp.h"
 #include "shm/greeting.h"
 #include "victim.h"
@@ -65,7 +69,15 @@ enum {
 	SENDS_MAX = 24,
 	LOW_PORT = 1,	   /* its QPs connect to us, ... */
 	HIGH_PORT = 65534, /* we to them */
+	SOURCE = 0x20000,  /* of what the library fetches */
+	KEY_GOOD = 0x177,
+	KEY_UNMAPPED = 0x277,
+	KEY_OTHER_PD = 0x377,
+	KEY_WINDOW = 0x477,
+	KEY_HUGE = 0x577,
+	PEER_PD = 7,
 };
+#define PEER_DOOR (1ull << 32 | 1)
 
 /* Another connection, and the address of all. */
 static struct {
@@ -146,6 +158,48 @@ static void open_device(void)
 		connect_qp(home.calm[i], home.calm[!i]->qp_num, 1, 1);
 }
 
+/* ---- what it offers ----------------------------------------------------------------- */
+
+static uint64_t nonce = 0x0123456789abcdef;
+static uint8_t source[REGION];
+
+static void publish(struct share_table *t, uint32_t key, uint64_t len, void *addr,
+		    uint64_t pd, uint32_t access)
+{
+	t->key[key >> 8] = (struct share_key){ .key = key, .access = access, .iova = SOURCE,
+					       .len = len, .addr = (uintptr_t)addr, .pd = pd };
+}
+
+/* The table's descriptor and that of the memory. */
+static void offer(struct direct_offer *o, int *fds)
+{
+	static int table = -1, mem = -1;
+	struct share_table *t;
+
+	if (table < 0) {
+		table = memfd_create("fuzz keys", MFD_ALLOW_SEALING | MFD_CLOEXEC);
+		mem = open("/proc/self/mem", O_RDWR | O_CLOEXEC);
+		MUST(table >= 0 && mem >= 0 && !ftruncate(table, sizeof(*t)));
+		t = mmap(NULL, sizeof(*t), PROT_READ | PROT_WRITE, MAP_SHARED, table, 0);
+		MUST(t != MAP_FAILED);
+		MUST(!fcntl(table, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_SEAL));
+		t->version = SHARE_VERSION;
+		t->key_inv = 1;
+		t->door[0].word = (PEER_DOOR >> 32 << 32) | SHARE_SEND;
+		t->door[0].pd = PEER_PD;
+		publish(t, KEY_GOOD, REGION, source, PEER_PD, SHARE_REGION);
+		publish(t, KEY_UNMAPPED, REGION, (void *)0x1000, PEER_PD, SHARE_REGION);
+		publish(t, KEY_OTHER_PD, REGION, source, PEER_PD + 1, SHARE_REGION);
+		publish(t, KEY_WINDOW, REGION, source, PEER_PD, IBV_ACCESS_REMOTE_READ);
+		publish(t, KEY_HUGE, UINT64_MAX, (void *)-64, PEER_PD, SHARE_REGION);
+		munmap(t, sizeof(*t));
+		memset(source, 0x77, sizeof(source));
+	}
+	fds[0] = table;
+	fds[1] = mem;
+	*o = (struct direct_offer){ DIRECT_FDS, SHARE_VERSION, (uintptr_t)&nonce, nonce };
+}
+
 /* Another connection of the same process: an atomic, which no direct access spares the
  * link. */
 static void check_others(void)
@@ -176,7 +230,7 @@ static void post_one(struct run *r)
 	} list[] = {
 		{ IBV_WR_SEND, 100 },
 		{ IBV_WR_RDMA_WRITE_WITH_IMM, 64 },
-		{ IBV_WR_SEND, 30000 },
+		{ IBV_WR_SEND, 40000 },
 		{ IBV_WR_RDMA_READ, 1000 },
 		{ IBV_WR_ATOMIC_FETCH_AND_ADD, 8 },
 		{ IBV_WR_RDMA_READ, 40000 },
@@ -216,16 +270,20 @@ static void greet(struct run *r, enum greeting_status status, const int *fds, un
 	struct iovec iov = { &g, sizeof(g) };
 	union {
 		struct cmsghdr h;
-		char buf[CMSG_SPACE(2 * sizeof(int))];
+		char buf[CMSG_SPACE(GREETING_FDS * sizeof(int))];
 	} c = { .buf = { 0 } };
-	struct msghdr msg = { .msg_iov = &iov, .msg_iovlen = 1, .msg_control = c.buf,
-			      .msg_controllen = CMSG_SPACE(n * sizeof(int)) };
+	struct msghdr msg = { .msg_iov = &iov, .msg_iovlen = 1, .msg_control = c.buf };
+	int give[GREETING_FDS];
 
+	memcpy(give, fds, n * sizeof(int));
+	offer(&g.direct, give + n);
+	n += DIRECT_FDS;
+	msg.msg_controllen = CMSG_SPACE(n * sizeof(int));
 	xor_input(r, &g, sizeof(g));
 	c.h.cmsg_level = SOL_SOCKET;
 	c.h.cmsg_type = SCM_RIGHTS;
 	c.h.cmsg_len = CMSG_LEN(n * sizeof(int));
-	memcpy(CMSG_DATA(&c.h), fds, n * sizeof(int));
+	memcpy(CMSG_DATA(&c.h), give, n * sizeof(int));
 	if (sendmsg(r->sock, &msg, MSG_NOSIGNAL) < 0)
 		MUST(errno == EPIPE || errno == ECONNRESET);
 }
@@ -269,6 +327,7 @@ static void map(struct run *r, int fd, int side)
 	MUST(r->seg != MAP_FAILED);
 	r->tx = (struct ring_tx){ .sh = &r->seg->ring[side], .limit = RING_LINES };
 	r->rx = (struct ring_rx){ .sh = &r->seg->ring[!side] };
+	atomic_store(&r->seg->direct[side].works, !(r->how & F_DEAF));
 }
 
 static void take_wake(struct run *r, int fd)
@@ -406,7 +465,7 @@ static void act_link(struct run *r)
 	struct rec_link m = { .type = u8(r), .unreliable = !!(r->how & F_UC),
 			      .slot = slot_of(r, u8(r)), .from = u8(r), .err = -(int)u8(r),
 			      .src_qpn = r->qpn, .dst_qpn = r->w.qp->qp_num,
-			      .src_gid = home.gid, .dst_gid = home.gid };
+			      .door = PEER_DOOR, .src_gid = home.gid, .dst_gid = home.gid };
 
 	if (m.type == LINK_OPENED)
 		m.slot = m.slot == r->slot ? r->from : m.slot;

@@ -389,7 +389,7 @@ static void target_gets_nothing(struct peer *me, void *arg)
 }
 
 /* Before the receiver gets to it; `take` must not wait for a process that does not run. */
-static void source_goes(void (*take)(struct conf_buf *b))
+static void source_goes(void (*take)(struct conf_buf *b), bool for_good)
 {
 	struct peer t = far_start(target_gets_nothing, NULL);
 	struct conf_buf b;
@@ -410,6 +410,8 @@ static void source_goes(void (*take)(struct conf_buf *b))
 	conf_pattern(big.p, LEN, 6);
 	post_send(1, 2, &big, LEN); /* others go on */
 	conf_wc_ok(far_side[1].cq, 2);
+	if (!for_good)
+		EQ(ibv_dereg_mr(b.mr), 0);
 	far_end(&t);
 }
 
@@ -432,12 +434,12 @@ static void unmap(struct conf_buf *b)
 
 static void deregistered(void)
 {
-	source_goes(deregister);
+	source_goes(deregister, true);
 }
 
 static void reregistered(void)
 {
-	source_goes(reregister);
+	source_goes(reregister, false);
 }
 
 static void unmapped(void)
@@ -445,7 +447,7 @@ static void unmapped(void)
 #ifdef CONF_SANITIZER
 	SKIP("a sanitizer has the handler that would see the fault");
 #endif
-	source_goes(unmap);
+	source_goes(unmap, false);
 }
 
 static void target_receives_all(struct peer *me, void *arg)
@@ -466,11 +468,13 @@ static void target_receives_all(struct peer *me, void *arg)
 
 static void *sends_on(void *arg)
 {
+	struct ibv_sge sge = conf_sge(&far_side[0].b, 0, MIB);
+	struct ibv_send_wr wr = conf_wr(1, IBV_WR_SEND, &sge, 1);
 	struct ibv_wc wc;
 
 	(void)arg;
 	do {
-		post_send(0, 1, &far_side[0].b, MIB);
+		OK(conf_post(far_side[0].qp, &wr));
 		conf_wc(far_side[0].cq, &wc);
 	} while (wc.status == IBV_WC_SUCCESS);
 	EQ(wc.status, IBV_WC_LOC_PROT_ERR);
@@ -498,45 +502,74 @@ static void receiver_is_stopped(void)
 
 /* ---- the sender goes --------------------------------------------------------------------- */
 
-enum { HAMMER = 24 };
+enum { HAMMER = 24, RECVS = 4 };
+
+/* Of one QP: takes a completion, if there is one; true if it was a receive's success. */
+static bool took_one(unsigned i, unsigned *out)
+{
+	struct ibv_wc wc;
+
+	if (ibv_poll_cq(far_side[i].cq, 1, &wc) != 1)
+		return false;
+	--*out;
+	if (wc.status != IBV_WC_SUCCESS || wc.wr_id >= RECVS)
+		return false;
+	EQ(wc.byte_len, MIB + LEN);
+	CHECK(conf_is_fill(big.p + wc.wr_id * 2 * MIB, 0x11, MIB + LEN));
+	atomic_fetch_add(&board->word[15], 1);
+	return true;
+}
+
+/* A request that its peer's QP does not survive. */
+static void post_bad(unsigned i)
+{
+	struct ibv_sge sge = conf_sge(&far_side[i].b, 0, 8);
+	struct ibv_send_wr wr = conf_rdma(RECVS, IBV_WR_RDMA_WRITE, &sge, 1, NULL, 1);
+
+	OK(conf_post(far_side[i].qp, &wr));
+}
 
 /* Whatever is received is whole, and what was sent. */
 static void target_checks_all(struct peer *me, void *arg)
 {
-	struct ibv_wc wc;
+	bool bad = *(bool *)arg;
 
-	(void)arg;
 	open_both(1, HAMMER);
 	for (unsigned i = 0; i < HAMMER; i++) {
-		for (unsigned k = 0; k < 4; k++)
+		bool first = true;
+		unsigned out = RECVS;
+
+		for (unsigned k = 0; k < RECVS; k++)
 			OK(conf_recv(far_side[i].qp, k, &big, k * 2 * MIB, 2 * MIB));
 		peer_say(me, 'r');
 		while (!atomic_load(&board->word[i % 15])) {
-			if (ibv_poll_cq(far_side[i].cq, 1, &wc) != 1)
+			if (!took_one(i, &out) || !bad || !first)
 				continue;
-			EQ(wc.status, IBV_WC_SUCCESS);
-			EQ(wc.byte_len, MIB + LEN);
-			CHECK(conf_is_fill(big.p + wc.wr_id * 2 * MIB, 0x11, MIB + LEN));
-			OK(conf_recv(far_side[i].qp, wc.wr_id, &big, wc.wr_id * 2 * MIB,
-				     2 * MIB));
-			atomic_fetch_add(&board->word[15], 1);
+			post_bad(i);
+			out++;
+			first = false;
 		}
 		atomic_store(&board->word[i % 15], 0);
 		EQ(to_state(&far_side[i], IBV_QPS_ERR), 0);
-		for (unsigned k = 0; k < 4; k++) {
-			conf_wc(far_side[i].cq, &wc);
-			if (wc.status != IBV_WC_WR_FLUSH_ERR)
-				CHECK(conf_is_fill(big.p + wc.wr_id * 2 * MIB, 0x11, MIB + LEN));
-		}
+		WAIT_FOR(took_one(i, &out) || !out);
+		while (out)
+			took_one(i, &out);
 	}
 	peer_hear(me, 'x');
 }
 
-/* An application may do with the memory what it likes once it has heard that its sends
- * are over. */
-static void flushed_while_fetched(void)
+/* From the end, as who copies comes from the beginning. */
+static void overwrite(void)
 {
-	struct peer t = far_start(target_checks_all, NULL);
+	for (size_t at = 2 * MIB; at; at -= LEN)
+		memset(big.p + at - LEN, 0x22, LEN);
+}
+
+/* An application may do with the memory what it likes once it has heard that its sends
+ * are over; the receiver may be in the middle of a copy. */
+static void sends_end(bool by_peer)
+{
+	struct peer t = far_start(target_checks_all, &by_peer);
 	struct ibv_wc wc;
 	uint64_t n;
 
@@ -545,16 +578,31 @@ static void flushed_while_fetched(void)
 		peer_hear(&t, 'r');
 		memset(big.p, 0x11, 2 * MIB);
 		n = atomic_load(&board->word[15]);
-		for (unsigned k = 0; k < 8; k++)
+		for (unsigned k = 0; k < RECVS; k++)
 			post_send(i, k, &big, MIB + LEN);
-		WAIT_FOR(atomic_load(&board->word[15]) > n);
-		EQ(to_state(&far_side[i], IBV_QPS_ERR), 0);
-		memset(big.p, 0x22, 2 * MIB);
-		for (unsigned k = 0; k < 8; k++)
+		if (!by_peer) {
+			WAIT_FOR(atomic_load(&board->word[15]) > n);
+			EQ(to_state(&far_side[i], IBV_QPS_ERR), 0);
+			overwrite();
+		}
+		for (unsigned k = 0; k < RECVS; k++) {
 			conf_wc(far_side[i].cq, &wc);
+			if (wc.status)
+				overwrite();
+		}
 		atomic_store(&board->word[i % 15], 1);
 	}
 	far_end(&t);
+}
+
+static void flushed_while_fetched(void)
+{
+	sends_end(false);
+}
+
+static void failed_while_fetched(void)
+{
+	sends_end(true);
 }
 
 enum { HUGE = 64 * MIB };
@@ -574,6 +622,12 @@ static void sends_for_ever(struct peer *me, void *arg)
 	}
 }
 
+/* Looks at memory that the library is writing. */
+__attribute__((no_sanitize("thread"))) static bool came(const volatile uint8_t *p)
+{
+	return *p;
+}
+
 static void sender_is_killed(void)
 {
 	struct peer t = far_start(sends_for_ever, NULL);
@@ -591,7 +645,7 @@ static void sender_is_killed(void)
 	}
 	memset(b.p, 0, HUGE);
 	OK(conf_recv(far_side[0].qp, 2, &b, 0, HUGE));
-	WAIT_FOR(((volatile uint8_t *)b.p)[3 * MIB]);
+	WAIT_FOR(came(b.p + 3 * MIB));
 	peer_kill(&t);
 	conf_wc_none(far_side[0].cq, CONF_QUIET);
 	EQ(to_state(&far_side[0], IBV_QPS_ERR), 0);
@@ -645,6 +699,7 @@ static const struct conf_case cases[] = {
 	CASE(unmapped),
 	CASE(receiver_is_stopped),
 	LONG_CASE(flushed_while_fetched, 60),
+	LONG_CASE(failed_while_fetched, 60),
 	LONG_CASE(sender_is_killed, 60),
 	CASE(no_remote_rights),
 };
