@@ -49,7 +49,8 @@ enum {
 				       * stream's lock */
 	IW_DIRECT_LOCKED = 32 * 1024, /* of one request: with qp->lock held */
 	IW_DIRECT_WAIT = 8192, /* a request from here on waits until it can be direct */
-	IW_PULL_MIN = 32 * 1024, /* a send, or the rest of it, that the peer fetches */
+	IW_PULL_MIN = 64 * 1024, /* a send, or the rest of it, that the peer fetches: below,
+				  * two copies at the same time are faster */
 	IW_PULL_MAX = 1024 * 1024, /* of one frame */
 	IW_PULL_REFUSALS = 8,  /* in a row: it is not offered any more */
 	IW_UP_MAX = 32,	       /* control messages that wait for the user: more is an attack */

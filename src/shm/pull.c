@@ -10,8 +10,8 @@
 #include <errno.h>
 #include <string.h>
 
-/* A piece costs two system calls: from this mean size on that is less than a copy. */
-enum { PIECE_MIN = 16 * 1024 };
+/* A piece costs two system calls: below this mean size that is more than a copy. */
+enum { PIECE_MIN = 32 * 1024 };
 
 _Static_assert((int)REC_PIECES >= (int)DEV_MAX_SGE, "all of a work request");
 _Static_assert((int)REC_PULL_MAX >= (int)IW_PULL_MAX, "all of a frame");

@@ -230,7 +230,7 @@ static void post_one(struct run *r)
 	} list[] = {
 		{ IBV_WR_SEND, 100 },
 		{ IBV_WR_RDMA_WRITE_WITH_IMM, 64 },
-		{ IBV_WR_SEND, 40000 },
+		{ IBV_WR_SEND, REGION }, /* may be fetched */
 		{ IBV_WR_RDMA_READ, 1000 },
 		{ IBV_WR_ATOMIC_FETCH_AND_ADD, 8 },
 		{ IBV_WR_RDMA_READ, 40000 },

@@ -161,7 +161,8 @@ static void work_recvs(struct work *w, unsigned n)
 /* A request to somewhere at the peer; false: refused. */
 static bool work_send(struct work *w, enum ibv_wr_opcode op, uint32_t len)
 {
-	struct ibv_sge sge = { BASE + 4096, len, dev.mr[0]->lkey };
+	uint64_t at = len < REGION - 4096 ? BASE + 4096 : BASE;
+	struct ibv_sge sge = { at, len, dev.mr[0]->lkey };
 	struct ibv_send_wr wr = { .wr_id = SEND_ID + w->sends, .sg_list = &sge, .num_sge = 1,
 				  .opcode = op, .send_flags = IBV_SEND_SIGNALED }, *bad;
 

@@ -5,6 +5,7 @@
 
 #include <sys/mman.h>
 
+/* LEN: what is fetched at least. */
 enum { KIB = 1 << 10, MIB = 1 << 20, BIG = 10 * MIB, LEN = 64 * KIB };
 
 static struct conf_buf big;
@@ -43,10 +44,9 @@ static void post_recv(unsigned i, uint64_t wr_id, size_t len)
 /* ---- what arrives ---------------------------------------------------------------------- */
 
 static const uint32_t lens[] = {
-	1,	     16 * KIB,	     32 * KIB - 1,	  32 * KIB,
-	32 * KIB + 1, LEN,	     MIB - 1,		  MIB,
-	MIB + 1,     MIB + 32 * KIB - 1, MIB + 32 * KIB,  2 * MIB,
-	2 * MIB + 5, 5 * MIB + 40001, BIG - 7,
+	1,	 16 * KIB, 32 * KIB + 1,  LEN - 1,	 LEN,	      LEN + 1,
+	MIB - 1, MIB,	   MIB + 1,	  MIB + LEN - 1, MIB + LEN,   2 * MIB,
+	2 * MIB + 5, 5 * MIB + 70001, BIG - 7,
 };
 enum { LENS = sizeof(lens) / sizeof(lens[0]) };
 
@@ -78,7 +78,7 @@ static void all_sizes(void)
 
 /* Entries of both sides that end nowhere together, of several regions. */
 static const uint32_t from[][4] = {
-	{ 40001, 0, 17, 90000 }, { 1, 1, 1, 100000 }, { 33333, 33333, 33333, 3 },
+	{ 50001, 0, 17, 90000 }, { 1, 1, 1, 140000 }, { 50001, 50001, 50001, 3 },
 	{ MIB - 1, 2, MIB + 7, 65536 }, { 3 * MIB, 1, 0, 1 }, { 4096, 8191, 50000, 4096 },
 };
 static const uint32_t to[][4] = {
