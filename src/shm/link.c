@@ -309,6 +309,20 @@ static int put_later(struct link *l, const void *rec, uint32_t bytes, enum rec_k
 	return 0;
 }
 
+static void send_later(struct link *l)
+{
+	struct link_later *later, *tmp;
+
+	lock_assert_held(&l->tx_lock);
+	list_for_each_safe(later, tmp, &l->later, node) {
+		if (!link_put_record(l, later->rec, later->bytes, later->kind))
+			return;
+		list_del(&later->node);
+		l->later_bytes -= later->bytes;
+		free(later);
+	}
+}
+
 int link_send_record(struct link *l, const void *rec, uint32_t bytes, enum rec_kind kind)
 {
 	bool flooded = false;
@@ -317,6 +331,9 @@ int link_send_record(struct link *l, const void *rec, uint32_t bytes, enum rec_k
 	lock_get(&l->tx_lock);
 	if (!list_empty(&l->later) || !link_put_record(l, rec, bytes, kind)) {
 		ret = put_later(l, rec, bytes, kind);
+		/* The peer may have made room before it could see the mark. */
+		atomic_thread_fence(memory_order_seq_cst);
+		send_later(l);
 		flooded = ret == -ENOBUFS && !l->flooded;
 		l->flooded |= flooded;
 	}
@@ -341,20 +358,6 @@ bool link_sent(struct link *l, uint32_t *end)
 int link_send(struct link *l, const struct rec_link *m)
 {
 	return link_send_record(l, m, sizeof(*m), REC_LINK);
-}
-
-static void send_later(struct link *l)
-{
-	struct link_later *later, *tmp;
-
-	lock_assert_held(&l->tx_lock);
-	list_for_each_safe(later, tmp, &l->later, node) {
-		if (!link_put_record(l, later->rec, later->bytes, later->kind))
-			return;
-		list_del(&later->node);
-		l->later_bytes -= later->bytes;
-		free(later);
-	}
 }
 
 /* There may be room again: those who wait try. */

@@ -200,7 +200,9 @@ void link_wake_self(struct link *l)
 		log_debug("waking the thread: %s", strerror(errno));
 }
 
-/* Those who wait for room could go on. */
+/* Those who wait for room could go on. If not, the mark that tells the peer of them is
+ * there: it may have told us before this thread dozed, and others have taken the room since
+ * without a mark of their own. */
 static bool has_room(struct link *l)
 {
 	bool room;
@@ -209,6 +211,12 @@ static bool has_room(struct link *l)
 		return false;
 	lock_get(&l->tx_lock);
 	room = ring_reserve(&l->tx, RING_RECORD_MAX);
+	if (!room) {
+		atomic_store(&l->tx.sh->full, 1);
+		/* The peer may have made room before it could see the mark. */
+		atomic_thread_fence(memory_order_seq_cst);
+		room = ring_reserve(&l->tx, RING_RECORD_MAX);
+	}
 	lock_put(&l->tx_lock);
 	return room;
 }

@@ -1,0 +1,170 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* A full ring: whoever waits for room gets some, though nobody else says anything. Both ends
+ * are here, and none is in the loop: the test decides who looks when. */
+#include "shm/link_rx.h"
+#include "shm/greeting.h"
+#include "tests/t.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
+
+enum { ROUNDS = 100, PATIENCE_MS = 10000 };
+
+static struct link_segment *seg;
+static struct link *from, *to; /* the messages go from here to there */
+
+static void up(void)
+{
+	struct link_id id = { { 1, 2 } };
+	int wake[2], peer[2];
+
+	seg = link_segment_map(-1);
+	for (int i = 0; i < 2; i++)
+		wake[i] = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	for (int i = 0; i < 2; i++)
+		peer[i] = fcntl(wake[!i], F_DUPFD_CLOEXEC, 0);
+	if (!seg || link_new(seg, 0, &id, wake[0], peer[0], -1, &from) ||
+	    link_new(seg, 1, &id, wake[1], peer[1], -1, &to))
+		abort();
+}
+
+static void down(void)
+{
+	close(from->wake.fd);
+	close(to->wake.fd);
+	link_put(from);
+	link_put(to);
+	munmap(seg, sizeof(*seg));
+}
+
+/* Nobody has the slot, so nothing comes of it. */
+static const struct rec_link knock = { .type = LINK_KNOCK, .slot = 7 };
+
+static bool woken(struct link *l, int ms)
+{
+	struct pollfd p = { .fd = l->wake.fd, .events = POLLIN };
+
+	return poll(&p, 1, ms) == 1;
+}
+
+static void reconsider(struct link *l)
+{
+	lock_get(&l->rx_lock);
+	link_reconsider(l);
+	lock_put(&l->rx_lock);
+}
+
+static void eat_all(void)
+{
+	while (link_run(to, true))
+		;
+}
+
+static void send_until_some_wait(void)
+{
+	while (!atomic_load(&from->waits))
+		CHECK_EQ(link_send(from, &knock), 0);
+}
+
+/* As a stream does that has the room for all that it has to say, and does not care who waits. */
+static void take_the_room(void)
+{
+	void *at;
+
+	lock_get(&from->tx_lock);
+	while ((at = ring_reserve(&from->tx, sizeof(knock)))) {
+		memcpy(at, &knock, sizeof(knock));
+		ring_publish(&from->tx, sizeof(knock), REC_LINK);
+	}
+	lock_put(&from->tx_lock);
+}
+
+static void who_waits_is_woken(void)
+{
+	up();
+	reconsider(from);
+	send_until_some_wait();
+	CHECK(!woken(from, 0));
+	eat_all();
+	CHECK(woken(from, 0));
+	link_run(from, true);
+	CHECK(!atomic_load(&from->waits));
+	down();
+}
+
+/* The consumer's word that there is room comes while the producer's thread is awake, and
+ * another has taken the room when that thread looks once more before it sleeps. */
+static void the_room_is_taken_by_another(void)
+{
+	up();
+	send_until_some_wait();
+	while (atomic_load(&from->tx.sh->full))
+		CHECK(link_run(to, true));
+	CHECK(!woken(from, 0)); /* it is awake */
+	take_the_room();
+	reconsider(from);
+	CHECK(!woken(from, 0)); /* there is none */
+	eat_all();
+	CHECK(woken(from, 0));
+	link_run(from, true);
+	CHECK(!atomic_load(&from->waits));
+	down();
+}
+
+static _Atomic bool stop;
+
+/* What the loop thread does for a link. */
+static void *looks(void *arg)
+{
+	struct link *l = arg;
+
+	while (!atomic_load(&stop))
+		if (woken(l, 1))
+			link_wake_ready(&l->wake, EPOLLIN);
+	return NULL;
+}
+
+static bool waits_no_more(void)
+{
+	uint64_t end = loop_now() + t_scaled(PATIENCE_MS) * MSEC;
+
+	while (atomic_load(&from->waits) && loop_now() < end)
+		;
+	return !atomic_load(&from->waits);
+}
+
+/* As often as possible at once with the consumer's last look. */
+static void nobody_is_forgotten(void)
+{
+	pthread_t th[2];
+	int i;
+
+	up();
+	atomic_store(&stop, false);
+	reconsider(from);
+	reconsider(to);
+	pthread_create(&th[0], NULL, looks, from);
+	pthread_create(&th[1], NULL, looks, to);
+	for (i = 0; i < ROUNDS; i++) {
+		send_until_some_wait();
+		if (!waits_no_more())
+			break;
+	}
+	CHECK_EQ(i, ROUNDS);
+	atomic_store(&stop, true);
+	pthread_join(th[0], NULL);
+	pthread_join(th[1], NULL);
+	down();
+}
+
+int main(int argc, char **argv)
+{
+	t_init(argc, argv);
+	T_RUN(who_waits_is_woken);
+	T_RUN(the_room_is_taken_by_another);
+	T_RUN(nobody_is_forgotten);
+	return t_done();
+}
