@@ -360,10 +360,39 @@ int link_send(struct link *l, const struct rec_link *m)
 	return link_send_record(l, m, sizeof(*m), REC_LINK);
 }
 
+static bool has_turn(struct link *l)
+{
+	return list_empty(&l->later) && ring_reserve(&l->tx, RING_RECORD_MAX);
+}
+
+static void move_all(struct list *from, struct list *to)
+{
+	struct list *n;
+
+	while ((n = list_pop(from)))
+		list_add_tail(to, n);
+}
+
+/* Who has filled the ring is behind those who found no room: else it would be the first
+ * again, and they wait as long as it has something to send. */
+NO_TSA static void take_turns(struct link *l)
+{
+	struct list *n;
+
+	lock_assert_held(&l->tx_lock);
+	move_all(&l->blocked, &l->going);
+	while (has_turn(l) && (n = list_pop(&l->going))) {
+		lock_put(&l->tx_lock);
+		shm_unblocked(container_of(n, struct stream, shm.blocked));
+		lock_get(&l->tx_lock);
+	}
+	move_all(&l->blocked, &l->going);
+	move_all(&l->going, &l->blocked);
+}
+
 /* There may be room again: those who wait try. */
 void link_unblock(struct link *l)
 {
-	struct list *n;
 	bool wake;
 
 	lock_assert_held(&l->rx_lock);
@@ -372,17 +401,11 @@ void link_unblock(struct link *l)
 	lock_get(&l->tx_lock);
 	wake = !list_empty(&l->later);
 	send_later(l);
-	if (ring_reserve(&l->tx, RING_RECORD_MAX))
-		while ((n = list_pop(&l->blocked)))
-			list_add_tail(&l->going, n);
+	if (has_turn(l))
+		take_turns(l);
 	atomic_store(&l->waits, !list_empty(&l->blocked) || !list_empty(&l->later));
 	if (atomic_load(&l->waits))
 		atomic_store(&l->tx.sh->full, 1); /* the peer has cleared it */
-	while ((n = list_pop(&l->going))) {
-		lock_put(&l->tx_lock);
-		shm_unblocked(container_of(n, struct stream, shm.blocked));
-		lock_get(&l->tx_lock);
-	}
 	lock_put(&l->tx_lock);
 	if (wake)
 		link_wake(l);

@@ -99,7 +99,7 @@ struct link {
 	struct lock tx_lock; /* guards these: */
 	struct ring_tx tx;
 	struct list blocked; /* streams that wait for room: shm_part.blocked */
-	struct list going;   /* ... for which there is some, in unblock() alone */
+	struct list going;   /* ... whose turn it may be, in link_unblock() alone */
 	struct list later;   /* struct link_later: messages of the link that wait too */
 	size_t later_bytes;
 	bool flooded;	     /* too many of them: the thread ends the link */

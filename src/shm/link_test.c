@@ -2,7 +2,9 @@
 /* A full ring: whoever waits for room gets some, though nobody else says anything. Both ends
  * are here, and none is in the loop: the test decides who looks when. */
 #include "shm/link_rx.h"
+#include "iwarp/iwarp.h"
 #include "shm/greeting.h"
+#include "shm/shm.h"
 #include "tests/t.h"
 
 #include <fcntl.h>
@@ -11,7 +13,7 @@
 #include <sys/eventfd.h>
 #include <sys/mman.h>
 
-enum { ROUNDS = 100, PATIENCE_MS = 10000 };
+enum { ROUNDS = 100, PATIENCE_MS = 10000, CTLS = 3000 };
 
 static struct link_segment *seg;
 static struct link *from, *to; /* the messages go from here to there */
@@ -160,11 +162,62 @@ static void nobody_is_forgotten(void)
 	down();
 }
 
+/* With more to say than fits into the ring. */
+static struct stream *talker(void)
+{
+	struct stream_param p = { .extended = true };
+	struct rdmap_hdr h = { .op = RDMAP_CTL, .last = true };
+	struct stream *s = stream_new(&shm_medium, &p);
+
+	if (!s || link_slot_take(from, s))
+		abort();
+	s->shm.started = s->shm.opened = true;
+	h.ctl.type = CTL_USER;
+	h.ctl.len = RDMAP_CTL_DATA;
+	lock_get(&s->lock);
+	for (int i = 0; i < CTLS; i++)
+		tx_ctl(s, &h);
+	tx_run(s);
+	stream_unlock(s);
+	return s;
+}
+
+static void talker_end(struct stream *s)
+{
+	link_slot_drop(from, s->shm.slot, false);
+	link_put(from);
+	stream_put(s);
+}
+
+static void everybody_has_a_turn(void)
+{
+	enum { N = 3 };
+	uint64_t said[N];
+	struct stream *s[N];
+
+	up();
+	for (int i = 0; i < N; i++)
+		s[i] = talker();
+	CHECK(s[0]->tx.moved && !s[1]->tx.moved && !s[2]->tx.moved);
+	for (int i = 0; i < 2 * N; i++) {
+		for (int k = 0; k < N; k++)
+			said[k] = s[k]->tx.moved;
+		eat_all();
+		link_run(from, true);
+		for (int k = 0; k < N; k++)
+			CHECK_EQ(s[k]->tx.moved > said[k], k == i % N);
+	}
+	for (int i = 0; i < N; i++)
+		talker_end(s[i]);
+	down();
+}
+
 int main(int argc, char **argv)
 {
 	t_init(argc, argv);
 	T_RUN(who_waits_is_woken);
 	T_RUN(the_room_is_taken_by_another);
 	T_RUN(nobody_is_forgotten);
+	T_RUN(everybody_has_a_turn);
 	return t_done();
 }
