@@ -45,6 +45,8 @@ enum {
 	 * machine that stood still, or has no time for us, is no silent peer. */
 	UC_TICK_MS = 100,
 	UC_TICKS = 20,
+	UC_TICKS_NEAR = 300,   /* ... of this host: who takes nothing there is slow, or stopped,
+				* and gets what was sent */
 	IW_DIRECT_TURN = 1024 * 1024, /* bytes carried out directly before others get the
 				       * stream's lock */
 	IW_DIRECT_LOCKED = 32 * 1024, /* of one request: with qp->lock held */
@@ -144,9 +146,9 @@ struct iw_tx {
 	uint64_t not_ready_at;	/* first NAK of this kind, or 0 */
 
 	uint64_t moved;		/* bytes that the medium has taken, ever */
-	/* unreliable: `moved` when the medium was found full, ticks since then and
-	 * the next one; after UC_TICKS work vanishes */
-	uint64_t stall_moved, stall_tick;
+	/* unreliable: what was taken when the medium was found full, ticks since then
+	 * and the next one; after medium.patience work vanishes */
+	uint64_t stall_taken, stall_tick;
 	unsigned stall_ticks;
 };
 
@@ -264,6 +266,11 @@ struct medium {
 	/* Can the peer fetch the payload of a send by itself? Frames of up to
 	 * IW_PULL_MAX bytes name it then (frame.pull). With qp->lock. May be NULL. */
 	bool (*pulls)(struct stream *s, const struct wqe *w);
+	/* Unreliable: so many ticks work waits for room while the peer takes nothing. */
+	unsigned patience;
+	/* A number that changes when the peer takes something, of whichever stream. NULL:
+	 * tx.moved. */
+	uint64_t (*taken)(struct stream *s);
 };
 
 extern const struct medium tcp_medium;

@@ -166,4 +166,5 @@ const struct medium tcp_medium = {
 	.reset = reset,
 	.finish = finish,
 	.silent = silent,
+	.patience = UC_TICKS,
 };

@@ -8,7 +8,9 @@
  *
  * A requester never waits for its peer: where hardware sends into the void, so does
  * this. Work for a stream that has ended completes; so does work that waits for a
- * stream, or for room in it, for UC_TICKS in vain. That is the one use of RESYNC
+ * stream, or for room in it, for UC_TICKS in vain. A process on this host has longer
+ * (UC_TICKS_NEAR): if nothing is taken it is stopped, or a crowded machine has no time for
+ * it, and hardware would have placed the messages meanwhile. That is the one use of RESYNC
  * here: a message that was cut off in the middle, so or by a failed QP, is given
  * up by it, and the next one begins.
  *
@@ -73,6 +75,11 @@ void uc_gone(struct stream *s)
 	uc_vanish(s->qp);
 }
 
+static uint64_t taken(struct stream *s)
+{
+	return s->m->taken ? s->m->taken(s) : s->tx.moved;
+}
+
 void uc_sent(struct stream *s)
 {
 	struct iw_tx *tx = &s->tx;
@@ -80,12 +87,12 @@ void uc_sent(struct stream *s)
 	lock_assert_held(&s->lock);
 	if (!s->qp || s->state != STREAM_OPEN || !tx->blocked) {
 		tx->stall_tick = 0;
-	} else if (!tx->stall_tick || tx->moved != tx->stall_moved) {
+	} else if (!tx->stall_tick || taken(s) != tx->stall_taken) {
 		tx->stall_ticks = 0;
-		tx->stall_moved = tx->moved;
+		tx->stall_taken = taken(s);
 		tx->stall_tick = loop_now() + UC_TICK_MS * MSEC;
 		stream_timer(s, tx->stall_tick);
-	} else if (tx->stall_ticks >= UC_TICKS) {
+	} else if (tx->stall_ticks >= s->m->patience) {
 		uc_gone(s);
 	}
 }
@@ -96,16 +103,16 @@ void uc_timer(struct stream *s, uint64_t now)
 	struct iw_tx *tx = &s->tx;
 
 	lock_assert_held(&s->lock);
-	if (!tx->stall_tick || tx->stall_ticks >= UC_TICKS)
+	if (!tx->stall_tick || tx->stall_ticks >= s->m->patience)
 		return;
 	if (now >= tx->stall_tick) {
 		tx->stall_tick = now + UC_TICK_MS * MSEC;
-		if (++tx->stall_ticks == UC_TICKS)
+		if (++tx->stall_ticks == s->m->patience)
 			log_info("stream %d (QP %06x to QP %06x): the peer takes nothing: "
 				 "what is sent vanishes",
 				 s->fd, s->p.local_qpn, s->p.remote_qpn);
 	}
-	if (tx->stall_ticks < UC_TICKS)
+	if (tx->stall_ticks < s->m->patience)
 		stream_timer(s, tx->stall_tick);
 }
 

@@ -574,6 +574,11 @@ static bool silent(struct stream *s, uint64_t budget)
 	return false;
 }
 
+static uint64_t taken(struct stream *s)
+{
+	return atomic_load_explicit(&s->shm.l->tx.sh->head, memory_order_relaxed);
+}
+
 const struct medium shm_medium = {
 	.start = start,
 	.send = shm_send,
@@ -591,4 +596,6 @@ const struct medium shm_medium = {
 	.direct = direct_run,
 	.near = direct_near,
 	.pulls = pull_offers,
+	.patience = UC_TICKS_NEAR,
+	.taken = taken,
 };

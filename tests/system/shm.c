@@ -358,6 +358,63 @@ static void stopped(void)
 	stop();
 }
 
+static struct side uc_side(uint32_t psn)
+{
+	return side_with(psn, (struct side_opt){ .type = IBV_QPT_UC });
+}
+
+static void uc_taker(struct peer *me, void *arg)
+{
+	struct side s;
+
+	(void)arg;
+	open_device();
+	s = uc_side(0x100);
+	join_peer(me, &s);
+	for (int i = 0; i < 5; i++)
+		OK(conf_recv(s.qp, i, &s.b, 0, 1 << 19));
+	peer_say(me, 'r');
+	conf_wc_ok(s.cq, 0);
+	peer_say(me, 'w');
+	for (int i = 1; i < 5; i++)
+		conf_wc_ok(s.cq, i);
+	CHECK(conf_pattern_ok(s.b.p, 1 << 19, 5));
+	peer_say(me, 'd');
+	hang(me);
+}
+
+/* Hardware would place what is sent to a process that does not run. */
+static void stopped_unreliable(void)
+{
+	struct peer p = peer_start(uc_taker, NULL);
+	struct ibv_sge sge;
+	struct ibv_send_wr wr;
+
+	open_device();
+	x = uc_side(0x200);
+	there = join_peer(&p, &x);
+	peer_hear(&p, 'r');
+	conf_pattern(x.b.p, 1 << 19, 5);
+	sge = conf_sge(&x.b, 0, 1 << 19);
+	wr = conf_wr(1, IBV_WR_SEND, &sge, 1);
+	OK(conf_post(x.qp, &wr));
+	conf_wc_ok(x.cq, 1);
+	peer_hear(&p, 'w');
+	EQ(links(), 1);
+	peer_stop(&p);
+	for (int i = 0; i < 4; i++) { /* more than the ring holds */
+		wr.wr_id = 10 + i;
+		OK(conf_post(x.qp, &wr));
+	}
+	conf_wc_none(x.cq, 3000);
+	peer_go_on(&p);
+	for (int i = 0; i < 4; i++)
+		conf_wc_ok(x.cq, 10 + i);
+	peer_hear(&p, 'd');
+	peer_kill(&p);
+	stop();
+}
+
 /* The process goes on, as another program. */
 static void runs_another(struct peer *me, void *arg)
 {
@@ -656,6 +713,7 @@ static const struct conf_case cases[] = {
 	LONG_CASE(killed_at_any_point, 60),
 	CASE(killed_while_we_sleep),
 	CASE(stopped),
+	CASE(stopped_unreliable),
 	CASE(execed_over),
 	CASE(forked),
 	CASE(we_fork),
