@@ -170,7 +170,6 @@ perftest_table() {
 	full	send,write,read,atomic	bw,lat	RC	-D %d %s -R
 	host	write			bw	RC	-D %d %s -R -q 2
 	full	send,write,read		bw	RC,XRC	-D %d %s -b
-	full	send			bw	RC,XRC	-D %d %s -e
 	both	send			bw	RC	-n %n %s -z
 	both	write			lat	RC	-n %n %s -z
 	full	send,write,read,atomic	bw,lat	RC,UC	-n %n %s -z
@@ -268,6 +267,7 @@ perftest_refusals() {
 	host	send,write,read,atomic	bw,lat	-c XRC -z 127.0.0.1: ibv_post_recv failed for RDMA_CM QP
 	host	send,write,read,atomic	bw,lat	-L 7: Hop limit only valid for RawEth QP
 	host	send,write		bw,lat	-c UC --odp: ODP does not support UC
+	host	send,read,atomic	bw,lat	-D 10 -e: Duration mode doesn't work with events
 	host	send,write,read,atomic	lat	-l 8: Post list is supported in BW tests only
 	END
 }
