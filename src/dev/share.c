@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Design notes. The whole of the table is mapped at once, the file grows behind the
- * mapping as keys come. It must be so: after F_SEAL_FUTURE_WRITE nobody can map it
- * to write any more, not even we. Others must not shrink it either, as we touch it
- * without looking; that it has grown they find out by fstat. */
+ * mapping as keys come, and what it has is opened by mprotect. It must be so: after
+ * F_SEAL_FUTURE_WRITE nobody can map it to write any more, not even we. Others must
+ * not shrink it either, as we touch it without looking; that it has grown they find
+ * out by fstat (shm/keys.c). */
 #include "dev/share.h"
 
 #include "base/conf.h"
@@ -25,12 +26,15 @@
 #define SEALS (F_SEAL_SHRINK | F_SEAL_FUTURE_WRITE | F_SEAL_SEAL)
 
 enum { FIRST_KEYS = 1024 };
+_Static_assert(SHARE_KEYS % FIRST_KEYS == 0 &&
+		       ((SHARE_KEYS / FIRST_KEYS) & (SHARE_KEYS / FIRST_KEYS - 1)) == 0,
+	       "doubling ends at the end of the table");
 
 static struct {
 	struct lock lock; /* guards growing, free doors; inside of all other locks */
 	struct share_table *t; /* fixed by share_init() */
 	int fd;
-	_Atomic uint32_t keys; /* the file has room for so many */
+	_Atomic uint32_t keys; /* the file has room for so many, accessible here */
 	uint32_t *free_door;   /* stack */
 	uint32_t nfree, doors; /* doors: ever given out */
 	_Atomic(void (*)(uint64_t value, uint64_t mask)) wait;
@@ -51,25 +55,45 @@ static int resize(int fd, uint32_t keys)
 	return ftruncate(fd, (off_t)size_for(keys)) ? -errno : 0;
 }
 
-static int table_map(int fd)
+int share_map(int fd, struct share_table **t)
 {
-	void *t;
+	void *p = mmap(NULL, sizeof(**t), PROT_NONE, MAP_SHARED, fd, 0);
+
+	if (p == MAP_FAILED)
+		return -errno;
+	madvise(p, sizeof(**t), MADV_DONTFORK);
+	madvise(p, sizeof(**t), MADV_DONTDUMP);
+	*t = p;
+	return 0;
+}
+
+int share_open(const struct share_table *t, uint32_t keys, int prot)
+{
+	return mprotect((void *)(uintptr_t)t, size_for(keys), prot) ? -errno : 0;
+}
+
+void share_unmap(const struct share_table *t)
+{
+	munmap((void *)(uintptr_t)t, sizeof(*t));
+}
+
+static int table_new(int fd)
+{
+	struct share_table *t;
 	int ret = resize(fd, FIRST_KEYS);
 
+	if (!ret)
+		ret = share_map(fd, &t);
 	if (ret)
 		return ret;
-	t = mmap(NULL, sizeof(*share.t), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-	if (t == MAP_FAILED)
-		return -errno;
-	if (fcntl(fd, F_ADD_SEALS, SEALS)) {
+	ret = share_open(t, FIRST_KEYS, PROT_READ | PROT_WRITE);
+	if (!ret && fcntl(fd, F_ADD_SEALS, SEALS))
 		ret = -errno;
-		munmap(t, sizeof(*share.t));
-		return ret;
-	}
-	madvise(t, sizeof(*share.t), MADV_DONTFORK);
-	madvise(t, sizeof(*share.t), MADV_DONTDUMP);
-	share.t = t;
-	return 0;
+	if (ret)
+		share_unmap(t);
+	else
+		share.t = t;
+	return ret;
 }
 
 void share_init(uint32_t key_xor, uint32_t key_inv)
@@ -80,7 +104,7 @@ void share_init(uint32_t key_xor, uint32_t key_inv)
 	    conf_get()->direct == CONF_DIRECT_OFF)
 		return;
 	fd = fdset_take(memfd_create("anyrdma keys", MFD_CLOEXEC | MFD_ALLOW_SEALING));
-	ret = fd < 0 ? -errno : table_map(fd);
+	ret = fd < 0 ? -errno : table_new(fd);
 	if (ret) {
 		log_info("no table of keys for other processes, rings alone: %s",
 			 strerror(-ret));
@@ -130,8 +154,11 @@ static bool grow(uint32_t index)
 	n = atomic_load(&share.keys);
 	while (n <= index)
 		n *= 2;
-	if (n != atomic_load(&share.keys))
+	if (n != atomic_load(&share.keys)) {
 		ret = resize(share.fd, n);
+		if (!ret)
+			ret = share_open(share.t, n, PROT_READ | PROT_WRITE);
+	}
 	if (!ret)
 		atomic_store_explicit(&share.keys, n, memory_order_release);
 	lock_put(&share.lock);
@@ -152,7 +179,7 @@ bool share_has_region(uint32_t key)
 
 	if (!share.t)
 		return false;
-	i = ((key >> 8) ^ share.t->key_xor) * share.t->key_inv & SHARE_KEY_MASK;
+	i = share_key_index(share.t, key);
 	if (!share_has_key(i))
 		return false;
 	k = &share.t->key[i];

@@ -62,6 +62,21 @@ struct share_table {
 	struct share_key key[SHARE_KEYS];
 };
 
+/* May be beyond all keys. */
+static inline uint32_t share_key_index(const struct share_table *t, uint32_t key)
+{
+	return ((key >> 8) ^ t->key_xor) * t->key_inv & SHARE_KEY_MASK;
+}
+
+/* Address space for all of the table in fd, none of it accessible: a page behind the
+ * end of the file must not be, or whoever walks through what is mapped (valgrind,
+ * mlockall) stumbles over every one. Not inherited by fork. */
+int share_map(int fd, struct share_table **t);
+/* Makes the doors and so many keys accessible, which the file must have. Calls may
+ * overlap: nothing is closed if `keys` is less than before. */
+int share_open(const struct share_table *t, uint32_t keys, int prot);
+void share_unmap(const struct share_table *t);
+
 /* Names a door and who has it: generation << 32 | index + 1. 0: none. */
 static inline uint32_t share_door_index(uint64_t door)
 {

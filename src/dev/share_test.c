@@ -18,9 +18,7 @@ static const struct share_table *theirs;
 
 static const struct share_key *row(uint32_t key)
 {
-	uint32_t i = ((key >> 8) ^ theirs->key_xor) * theirs->key_inv & SHARE_KEY_MASK;
-
-	return &theirs->key[i];
+	return &theirs->key[share_key_index(theirs, key)];
 }
 
 static void others_only_read(void)
@@ -76,6 +74,31 @@ static void keys_come_and_go(void)
 	mr_dereg(local);
 }
 
+/* How far the owner's mapping of the table can be accessed: that which is writable. */
+static off_t accessible_end(void)
+{
+	FILE *f = fopen("/proc/self/maps", "re");
+	unsigned long from, to, off;
+	off_t end = -1;
+	char line[512], perm[5];
+
+	while (f && fgets(line, sizeof(line), f))
+		if (strstr(line, "anyrdma keys") &&
+		    sscanf(line, "%lx-%lx %4s %lx", &from, &to, perm, &off) == 4 &&
+		    perm[1] == 'w')
+			end = (off_t)(off + (to - from));
+	if (f)
+		fclose(f);
+	return end;
+}
+
+static off_t page_up(off_t n)
+{
+	const off_t page = sysconf(_SC_PAGESIZE);
+
+	return (n + page - 1) / page * page;
+}
+
 enum { MANY = 5000 };
 
 static void the_file_grows(void)
@@ -85,10 +108,12 @@ static void the_file_grows(void)
 	static char buf[64];
 
 	REQUIRE(fstat(share_fd(), &before) == 0);
+	CHECK_EQ(accessible_end(), page_up(before.st_size));
 	for (unsigned i = 0; i < MANY; i++)
 		REQUIRE(mr_reg(pd, buf, sizeof(buf), (uintptr_t)buf, RW, &mr[i]) == 0);
 	REQUIRE(fstat(share_fd(), &after) == 0);
 	CHECK(after.st_size > before.st_size);
+	CHECK_EQ(accessible_end(), page_up(after.st_size));
 	for (unsigned i = 0; i < MANY; i++)
 		CHECK_EQ(atomic_load(&row(mr[i]->mr.rkey)->key), mr[i]->mr.rkey);
 	for (unsigned i = 0; i < MANY; i++)

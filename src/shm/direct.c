@@ -19,8 +19,8 @@
 #include "base/conf.h"
 #include "base/fdset.h"
 #include "base/log.h"
-#include "dev/share.h"
 #include "iwarp/iwarp.h"
+#include "shm/keys.h"
 #include "shm/link.h"
 
 #include <errno.h>
@@ -30,10 +30,8 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/random.h>
-#include <sys/stat.h>
 #include <sys/uio.h>
 #include <sys/vfs.h>
 #include <unistd.h>
@@ -46,16 +44,14 @@ enum {
 };
 #define BROKEN_NS SEC /* see direct_break() */
 
-#define TABLE_SEALS (F_SEAL_SHRINK | F_SEAL_SEAL)
-
 struct direct {
 	atomic_int refs;
 	struct link *l;
 	/* as initiator; mem -1 unless self: the peer has offered nothing */
 	struct direct_shared *ours;
-	const struct share_table *t;
-	_Atomic size_t t_size; /* of the file, as last seen */
-	int t_fd, mem;
+	const struct share_table *t; /* keys.t, or our own */
+	struct keys keys;	     /* none if self */
+	int mem;
 	bool self;
 	pid_t pid;		/* 0: of another pid namespace */
 	_Atomic bool by_pid, off; /* calls by pid work; nothing does any more */
@@ -262,22 +258,10 @@ static void turn_off(struct direct *d)
 
 static bool table_take(struct direct *d, int fd)
 {
-	int seals = fcntl(fd, F_GET_SEALS); /* -1: a file that cannot be sealed */
-	struct stat st;
-	void *t;
+	int ret = keys_take(&d->keys, fd);
 
-	if (seals < 0 || (seals & TABLE_SEALS) != TABLE_SEALS || fstat(fd, &st) ||
-	    (size_t)st.st_size < offsetof(struct share_table, key))
-		return false;
-	t = mmap(NULL, sizeof(*d->t), PROT_READ, MAP_SHARED, fd, 0);
-	if (t == MAP_FAILED)
-		return false;
-	madvise(t, sizeof(*d->t), MADV_DONTFORK);
-	madvise(t, sizeof(*d->t), MADV_DONTDUMP);
-	d->t = t;
-	d->t_size = (size_t)st.st_size;
-	d->t_fd = fdset_take(fcntl(fd, F_DUPFD_CLOEXEC, 0));
-	return d->t_fd >= 0;
+	d->t = d->keys.t;
+	return !ret;
 }
 
 static bool nonce_there(const struct direct *d)
@@ -320,7 +304,7 @@ static struct direct *direct_new(struct link *l, int side)
 	d->l = l;
 	d->ours = &l->seg->direct[side];
 	d->theirs = &l->seg->direct[!side];
-	d->t_fd = d->mem = -1;
+	d->keys.fd = d->mem = -1;
 	d->sock = l->sock.fd;
 	list_init(&d->node);
 	share_set_wait(wait_for_users);
@@ -387,9 +371,7 @@ void direct_free(struct direct *d)
 	lock_get(&targets.lock);
 	list_del(&d->node);
 	lock_put(&targets.lock);
-	if (d->t && !d->self)
-		munmap((void *)(uintptr_t)d->t, sizeof(*d->t));
-	fdset_close(d->t_fd);
+	keys_drop(&d->keys);
 	fdset_close(d->mem);
 	direct_put(d);
 }
@@ -425,20 +407,12 @@ static void word_give(_Atomic uint64_t *word)
 /* The key's row, or NULL: none, or the file does not reach there. */
 static const struct share_key *row_of(struct direct *d, uint32_t key)
 {
-	uint32_t i = ((key >> 8) ^ d->t->key_xor) * d->t->key_inv & SHARE_KEY_MASK;
-	size_t end = offsetof(struct share_table, key) + ((size_t)i + 1) * sizeof(d->t->key[0]);
-	struct stat st;
+	uint32_t i;
 
-	if (i >= SHARE_KEYS)
-		return NULL;
-	if (d->self)
-		return share_has_key(i) ? &d->t->key[i] : NULL;
-	if (end > atomic_load_explicit(&d->t_size, memory_order_relaxed)) {
-		if (fstat(d->t_fd, &st) || (size_t)st.st_size < end)
-			return NULL;
-		atomic_store_explicit(&d->t_size, (size_t)st.st_size, memory_order_relaxed);
-	}
-	return &d->t->key[i];
+	if (!d->self)
+		return keys_row(&d->keys, key);
+	i = share_key_index(d->t, key);
+	return share_has_key(i) ? &d->t->key[i] : NULL;
 }
 
 static bool door_allows(const struct stream *s, const struct direct *d, unsigned right)

@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "shm/keys.h"
+
+#include "base/fdset.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stddef.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+
+#define TABLE_SEALS (F_SEAL_SHRINK | F_SEAL_SEAL)
+
+/* Rows that the file has as a whole; -errno. */
+static int64_t rows_of(int fd)
+{
+	const off_t doors = offsetof(struct share_table, key);
+	struct stat st;
+	int64_t n;
+
+	if (fstat(fd, &st))
+		return -errno;
+	if (st.st_size < doors)
+		return -EINVAL;
+	n = (st.st_size - doors) / (off_t)sizeof(struct share_key);
+	return n < SHARE_KEYS ? n : SHARE_KEYS;
+}
+
+int keys_take(struct keys *k, int fd)
+{
+	int seals = fcntl(fd, F_GET_SEALS); /* -1: a file that cannot be sealed */
+	int64_t rows = rows_of(fd);
+	struct share_table *t;
+	int ret;
+
+	*k = (struct keys){ .fd = -1 };
+	if (seals < 0 || (seals & TABLE_SEALS) != TABLE_SEALS || rows < 0)
+		return -EINVAL;
+	ret = share_map(fd, &t);
+	if (ret)
+		return ret;
+	k->t = t;
+	ret = share_open(t, (uint32_t)rows, PROT_READ);
+	if (!ret) {
+		k->fd = fdset_take(fcntl(fd, F_DUPFD_CLOEXEC, 0));
+		ret = k->fd < 0 ? -errno : 0;
+	}
+	if (ret)
+		keys_drop(k);
+	else
+		atomic_store_explicit(&k->rows, (uint32_t)rows, memory_order_release);
+	return ret;
+}
+
+void keys_drop(struct keys *k)
+{
+	if (k->t)
+		share_unmap(k->t);
+	fdset_close(k->fd);
+	*k = (struct keys){ .fd = -1 };
+}
+
+/* Several threads may be here at once. One that saw a shorter file opens again what
+ * is open, which changes nothing, and leaves the greater number. */
+bool keys_more(struct keys *k, uint32_t row)
+{
+	uint32_t was = atomic_load_explicit(&k->rows, memory_order_relaxed);
+	int64_t rows;
+
+	if (row >= SHARE_KEYS)
+		return false;
+	rows = rows_of(k->fd);
+	if (row >= rows || share_open(k->t, (uint32_t)rows, PROT_READ))
+		return false;
+	while (was < rows &&
+	       !atomic_compare_exchange_weak_explicit(&k->rows, &was, (uint32_t)rows,
+						      memory_order_release,
+						      memory_order_relaxed))
+		;
+	return true;
+}
