@@ -10,11 +10,11 @@
 #include "base/loop.h"
 #include "dev/verbs.h"
 
-static atomic_bool dead;
+atomic_bool fork_dead_;
 
 static void in_child(void)
 {
-	atomic_store(&dead, true);
+	atomic_store(&fork_dead_, true);
 	loop_child();
 	fdset_child();
 }
@@ -29,9 +29,4 @@ void fork_watch(void)
 	static pthread_once_t once = PTHREAD_ONCE_INIT;
 
 	pthread_once(&once, install);
-}
-
-bool fork_dead(void)
-{
-	return atomic_load_explicit(&dead, memory_order_relaxed);
 }

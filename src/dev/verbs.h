@@ -10,7 +10,11 @@
 /* ---- fork.c -------------------------------------------------------------- */
 
 /* True in a forked child: objects are dead, no lock may be taken. */
-bool fork_dead(void);
+extern atomic_bool fork_dead_;
+static inline bool fork_dead(void)
+{
+	return atomic_load_explicit(&fork_dead_, memory_order_relaxed);
+}
 /* Installs the handlers (idempotent). */
 void fork_watch(void);
 

@@ -12,7 +12,7 @@
 #define RC_UC (RC | 1u << IBV_QPT_UC)
 #define DATA (WQE_HAS_DATA | WQE_HAS_INLINE)
 
-static const struct wqe_rule rules[] = {
+const struct wqe_rule wqe_rules[WQE_RULES] = {
 	[IBV_WR_RDMA_WRITE] = { RC_UC, DATA | WQE_HAS_REMOTE, IBV_QP_EX_WITH_RDMA_WRITE },
 	[IBV_WR_RDMA_WRITE_WITH_IMM] = { RC_UC, DATA | WQE_HAS_REMOTE,
 					 IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM },
@@ -36,25 +36,14 @@ static const struct wqe_rule rules[] = {
 	[IBV_WR_SEND_WITH_INV] = { RC_UC, DATA, IBV_QP_EX_WITH_SEND_WITH_INV },
 };
 
-enum { RULES = sizeof(rules) / sizeof(rules[0]) };
-
-static bool has_op(enum ibv_qp_type type, unsigned opcode)
-{
-	return (unsigned)type < 16 && (rules[opcode].types >> type & 1);
-}
-
-const struct wqe_rule *wqe_rule(enum ibv_qp_type type, unsigned opcode)
-{
-	return opcode < RULES && has_op(type, opcode) ? &rules[opcode] : NULL;
-}
 
 uint64_t wqe_send_ops(enum ibv_qp_type type)
 {
 	uint64_t ops = 0;
 
-	for (unsigned i = 0; i < RULES; i++)
-		if (has_op(type, i))
-			ops |= rules[i].send_op;
+	for (unsigned i = 0; i < WQE_RULES; i++)
+		if (wqe_rule(type, i))
+			ops |= wqe_rules[i].send_op;
 	return ops;
 }
 

@@ -25,8 +25,17 @@ struct wqe_rule {
 	uint32_t send_op; /* IBV_QP_EX_WITH_* that asks for its builder */
 };
 
+enum { WQE_RULES = IBV_WR_ATOMIC_WRITE + 1 };
+extern const struct wqe_rule wqe_rules[WQE_RULES]; /* by enum ibv_wr_opcode */
+
 /* NULL: no such opcode on a QP of this type. */
-const struct wqe_rule *wqe_rule(enum ibv_qp_type type, unsigned opcode);
+static inline const struct wqe_rule *wqe_rule(enum ibv_qp_type type, unsigned opcode)
+{
+	return opcode < WQE_RULES && (unsigned)type < 16 &&
+			       (wqe_rules[opcode].types >> type & 1) ?
+		       &wqe_rules[opcode] :
+		       NULL;
+}
 /* All IBV_QP_EX_WITH_* that a QP of this type has. */
 uint64_t wqe_send_ops(enum ibv_qp_type type);
 

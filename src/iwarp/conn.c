@@ -88,15 +88,6 @@ void stream_lock(struct stream *s)
 
 /* seq_cst on `want` orders it against the lock word: either the holder sees the
  * mark after unlocking, or the one who set it gets the lock. */
-NO_TSA bool stream_put_lock(struct stream *s)
-{
-	lock_put(&s->lock);
-#if !defined(__x86_64__) /* there the unlock itself is a full barrier */
-	atomic_thread_fence(memory_order_seq_cst);
-#endif
-	return atomic_load(&s->want);
-}
-
 NO_TSA void stream_unlock(struct stream *s)
 {
 	while (stream_put_lock(s) && lock_try(&s->lock)) {

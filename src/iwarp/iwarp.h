@@ -327,6 +327,16 @@ struct stream {
 	struct shm_part shm; /* of the medium shm_medium */
 };
 
+/* Unlocks; true if somebody asked meanwhile: stream_kick() is the caller's then. */
+NO_TSA static inline bool stream_put_lock(struct stream *s)
+{
+	lock_put(&s->lock);
+#if !defined(__x86_64__) /* there the unlock itself is a full barrier */
+	atomic_thread_fence(memory_order_seq_cst);
+#endif
+	return atomic_load(&s->want);
+}
+
 /* conn.c */
 struct stream *stream_open(int fd, const struct stream_param *p,
 			   const uint8_t *first, size_t len,
@@ -346,8 +356,6 @@ void stream_lock(struct stream *s) ACQUIRE(s->lock);
 void stream_kick(struct stream *s);
 /* Unlocks, and runs tx again if somebody asked meanwhile. */
 void stream_unlock(struct stream *s) RELEASE(s->lock);
-/* Unlocks; true if somebody asked meanwhile: stream_kick() is the caller's then. */
-bool stream_put_lock(struct stream *s) RELEASE(s->lock);
 void stream_set_state(struct stream *s, enum stream_state to) REQUIRES(s->lock);
 /* The connection is over: err 0 for EOF. The QP's work fails with
  * RETRY_EXC_ERR, the user is told. */

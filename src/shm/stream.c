@@ -200,19 +200,21 @@ static void shm_send(struct stream *s)
 
 /* The requests posted are sends, and there is nothing to look after but the ring. The
  * rest is shm_send()'s. */
-static bool plain_sends(struct stream *s)
+static bool sends_only(struct dev_sq *sq)
 {
-	struct dev_sq *sq = &s->qp->sq;
-
-	if (s->state != STREAM_OPEN || !s->shm.opened || s->shm.closed_out || s->shut ||
-	    s->tx.blocked || s->tx.drain || s->tx.more || s->p.unreliable || s->ending ||
-	    s->rx.resp_head != s->rx.resp_tail || conf_get()->strict_timeout ||
-	    atomic_load_explicit(&s->shm.l->tx.sh->doze, memory_order_relaxed))
-		return false;
 	for (uint32_t i = sq->next; i != sq->tail; i++)
 		if (!wqe_is_send(sq_at(sq, i)))
 			return false;
 	return true;
+}
+
+static bool ring_only(struct stream *s)
+{
+	return s->state == STREAM_OPEN && s->shm.opened && !s->shm.closed_out && !s->shut &&
+	       !s->tx.blocked && !s->tx.drain && !s->tx.more && !s->p.unreliable &&
+	       !s->ending && s->rx.resp_head == s->rx.resp_tail &&
+	       !conf_get()->strict_timeout &&
+	       !atomic_load_explicit(&s->shm.l->tx.sh->doze, memory_order_relaxed);
 }
 
 /* Tries locks against their order, which cannot lock up. */
@@ -226,9 +228,9 @@ NO_TSA static bool shm_post(struct stream *s)
 	if (!lock_try(&s->lock))
 		return false;
 	qp = s->qp;
-	if (qp && plain_sends(s) && lock_try(&l->tx_lock)) {
+	if (qp && ring_only(s) && lock_try(&l->tx_lock)) {
 		all = fast_send(s);
-		if (!all) {
+		if (!all && sends_only(&qp->sq)) {
 			build_locked(s, &b);
 			s->tx.moved += b.bytes;
 			s->tx.requests = s->tx.idle = false;
