@@ -27,6 +27,8 @@ enum {
 	BUFFER = 1 << 20,
 	SLOT_MS = 300, /* of a rate */
 	ALARM_S = 60,  /* a peer is gone */
+	RING = 256 * 1024, /* as large as a link's */
+	CHUNK = 16 * 1024, /* and its records */
 };
 
 /* Shared by the two, inherited over fork. */
@@ -35,6 +37,9 @@ struct shared {
 	_Atomic pid_t pid[2];
 	_Atomic int done;
 	int event[2];
+	_Alignas(128) _Atomic uint64_t filled; /* bytes of ring, ever */
+	_Alignas(128) _Atomic uint64_t emptied;
+	_Alignas(4096) uint8_t ring[RING];
 };
 
 /* A process's own memory, at the same address in both (made before the fork). */
@@ -211,16 +216,47 @@ static void copy_memory(void)
 	__asm__ volatile("" : : "r"(own->in) : "memory");
 }
 
+/* In at one end by this process, out at the other by its peer. */
+static void ring_fill(void)
+{
+	uint64_t at = atomic_load_explicit(&sh->filled, memory_order_relaxed);
+
+	for (size_t off = 0; off + CHUNK <= bytes; off += CHUNK, at += CHUNK) {
+		while (at + CHUNK - atomic_load_explicit(&sh->emptied, memory_order_acquire) >
+		       RING)
+			relax();
+		memcpy(sh->ring + at % RING, own->out + off, CHUNK);
+		atomic_store_explicit(&sh->filled, at + CHUNK, memory_order_release);
+	}
+}
+
+static void ring_empty(void)
+{
+	uint64_t at = 0;
+
+	while (!atomic_load_explicit(&sh->done, memory_order_relaxed)) {
+		if (atomic_load_explicit(&sh->filled, memory_order_acquire) == at) {
+			relax();
+			continue;
+		}
+		memcpy(own->in + at % bytes / CHUNK * CHUNK, sh->ring + at % RING, CHUNK);
+		at += CHUNK;
+		atomic_store_explicit(&sh->emptied, at, memory_order_release);
+	}
+}
+
 static const struct copy {
 	const char *name;
 	void (*once)(void);
+	void (*peer)(void); /* what the other does, until it is done; else it sleeps */
 } copies[] = {
-	{ "vm-write", vm_write },
-	{ "vm-read", vm_read },
-	{ "memcpy", copy_memory },
+	{ "vm-write", vm_write, NULL },
+	{ "vm-read", vm_read, NULL },
+	{ "memcpy", copy_memory, NULL },
+	{ "ring", ring_fill, ring_empty },
 };
 
-/* MB/s of one that copies while the other sleeps. */
+/* MB/s. */
 static double copy(const struct copy *c)
 {
 	unsigned n = 0;
@@ -266,11 +302,13 @@ static void meet(int me)
 	mem_fd[!me] = open(path, O_RDWR | O_CLOEXEC);
 }
 
-static int child(const struct ping *p)
+static int child(const struct ping *p, const struct copy *c)
 {
 	meet(1);
 	if (p)
 		answer(p);
+	else if (c->peer)
+		c->peer();
 	while (!atomic_load(&sh->done))
 		usleep(1000);
 	return 0;
@@ -294,7 +332,7 @@ int main(int argc, char **argv)
 	if ((!p && !c) || bytes < 1 || bytes > BUFFER) {
 		fprintf(stderr,
 			"usage: limit "
-			"line|vm-lat|mem-lat|eventfd|vm-write|vm-read|memcpy [BYTES]\n");
+			"line|vm-lat|mem-lat|eventfd|vm-write|vm-read|memcpy|ring [BYTES]\n");
 		return 2;
 	}
 	sh = map(sizeof(*sh), MAP_SHARED);
@@ -305,7 +343,7 @@ int main(int argc, char **argv)
 	if (pid < 0)
 		die("fork");
 	if (!pid)
-		_exit(child(p));
+		_exit(child(p, c));
 	meet(0);
 	result = p ? ping(p) : copy(c);
 	atomic_store(&sh->done, 1);
