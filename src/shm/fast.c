@@ -166,7 +166,7 @@ static const struct rqe *place_locked(struct dev_qp *qp, const void *from, uint3
 	int ret;
 
 	lock_assert_held(&qp->lock);
-	if (qp->qp.state != IBV_QPS_RTS || qp->cur_valid || rq->head == rq->tail ||
+	if (!qp_heard_locked(qp) || qp->cur_valid || rq->head == rq->tail ||
 	    e->num_sge != 1 || bytes > e->sge[0].length || !bytes)
 		return NULL;
 	if (mr_get(qp->pd, e->sge[0].lkey, e->sge[0].addr, bytes, IBV_ACCESS_LOCAL_WRITE,
