@@ -7,18 +7,28 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* 0, or -errno: -EAGAIN if *word is not `seen`. until: absolute, CLOCK_MONOTONIC, or NULL. */
-static int futex_wait(_Atomic uint32_t *word, uint32_t seen, const struct timespec *until)
-{
-	long ret = syscall(SYS_futex, word, FUTEX_WAIT_BITSET_PRIVATE, seen, until, NULL,
-			   FUTEX_BITSET_MATCH_ANY);
+_Static_assert(sizeof(time_t) == sizeof(long), "the call takes the kernel's own timespec");
 
-	return ret ? -errno : 0;
+/* 0, or -errno: -EAGAIN if *word is not `seen`. until: absolute, CLOCK_MONOTONIC, or NULL.
+ * errno stays as it is: locks are taken between a call and the look at its errno. */
+static int futex(_Atomic uint32_t *word, int op, uint32_t n, const struct timespec *until)
+{
+	int before = errno, ret = 0;
+
+	if (syscall(SYS_futex, word, op, n, until, NULL, FUTEX_BITSET_MATCH_ANY) < 0)
+		ret = -errno;
+	errno = before;
+	return ret;
 }
 
-static void futex_wake(_Atomic uint32_t *word, int n)
+static int futex_wait(_Atomic uint32_t *word, uint32_t seen, const struct timespec *until)
 {
-	syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, n, NULL, NULL, 0);
+	return futex(word, FUTEX_WAIT_BITSET_PRIVATE, seen, until);
+}
+
+static void futex_wake(_Atomic uint32_t *word, uint32_t n)
+{
+	futex(word, FUTEX_WAKE_PRIVATE, n, NULL);
 }
 
 #ifndef LOCK_PTHREAD

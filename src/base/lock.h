@@ -32,6 +32,8 @@ static inline void cpu_relax(void)
 {
 #if defined(__x86_64__)
 	__builtin_ia32_pause();
+#elif defined(__aarch64__)
+	__asm__ volatile("isb" ::: "memory");
 #endif
 }
 

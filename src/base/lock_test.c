@@ -43,6 +43,34 @@ static void *tries_in_vain(void *arg)
 	return NULL;
 }
 
+/* Held for about as long as others spin, so that some go to sleep in vain. */
+static void *hold_a_while(void *arg)
+{
+	for (int i = 0; i < ROUNDS; i++) {
+		lock_get(&shared.lock);
+		for (int k = 0; k < 60 + i % 16; k++)
+			cpu_relax();
+		lock_put(&shared.lock);
+	}
+	return arg;
+}
+
+static void errno_stays(void)
+{
+	unsigned changed = 0;
+	pthread_t t;
+
+	CHECK(!pthread_create(&t, NULL, hold_a_while, NULL));
+	for (int i = 0; i < ROUNDS; i++) {
+		errno = EXDEV;
+		lock_get(&shared.lock);
+		lock_put(&shared.lock);
+		changed += errno != EXDEV;
+	}
+	pthread_join(t, NULL);
+	CHECK_EQ(changed, 0);
+}
+
 static void try_does_not_wait(void)
 {
 	bool got = true;
@@ -139,6 +167,7 @@ int main(int argc, char **argv)
 {
 	t_init(argc, argv);
 	T_RUN(excludes);
+	T_RUN(errno_stays);
 	T_RUN(try_does_not_wait);
 	T_RUN(broadcasts_are_not_lost);
 	T_RUN(wakes_all);

@@ -290,6 +290,8 @@ static int loop_sleep(struct epoll_event *ev)
 		until = until > now ? until - now : 0;
 	}
 	n = wait_ns(ev, until);
+	if (n < 0)
+		n = -errno;
 	lock_get(&loop.lock);
 	loop.asleep = false;
 	lock_put(&loop.lock);
@@ -305,8 +307,8 @@ static void *loop_main(void *arg)
 	in_loop = true;
 	for (;;) {
 		n = loop_sleep(ev);
-		if (n < 0 && errno != EINTR) {
-			log_error("progress thread ends: epoll: %m");
+		if (n < 0 && n != -EINTR) {
+			log_error("progress thread ends: epoll: %s", strerror(-n));
 			return NULL;
 		}
 		for (int i = 0; i < n; i++)

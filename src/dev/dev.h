@@ -413,7 +413,9 @@ struct dev_qp {
 		struct ibv_qp qp; /* qp.state is the truth, written by qp_state.c only */
 		struct ibv_qp_ex ex;
 	};
-	struct lock lock; /* guards qp.state, attr, sq, rq, cur, flushed, rnr_told */
+	struct lock lock; /* guards qp.state, attr, sq, rq, cur, flushed, rnr_told. Up to 4 KiB
+			   * of registered memory may be copied with it: who serves page
+			   * faults there must not use the QP for that. */
 	struct lock modify_lock; /* outermost: one ibv_modify_qp at a time */
 	uint64_t id;		 /* unlike qp_num never used again in this process */
 	struct dev_pd *pd; /* the root; qp.pd is the name it was made by. XRC receive:

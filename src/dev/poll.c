@@ -359,9 +359,9 @@ static inline void poll_group(struct poll_group *g)
 	if (all_quiet(g)) {
 		g->vain++;
 		cpu_relax(); /* leaves the core to a sibling that may be the peer */
-	}
-	else
+	} else {
 		run_group(g);
+	}
 }
 
 void poll_run(struct dev_cq *cq)

@@ -86,7 +86,7 @@ void stream_lock(struct stream *s)
 	atomic_fetch_sub(&s->waiting, 1);
 }
 
-/* seq_cst on `want` orders it against the lock word: either the holder sees the
+/* A fence on each side orders `want` against the lock word: either the holder sees the
  * mark after unlocking, or the one who set it gets the lock. */
 NO_TSA void stream_unlock(struct stream *s)
 {
@@ -114,6 +114,9 @@ void stream_kick(struct stream *s)
 	bool more = false;
 
 	atomic_store(&s->want, 1);
+#if !defined(__x86_64__) /* there the store is a full barrier */
+	atomic_thread_fence(memory_order_seq_cst);
+#endif
 	while (atomic_load(&s->want) && lock_try(&s->lock)) {
 		atomic_store(&s->want, 0);
 		s->kicked = true;

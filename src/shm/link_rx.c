@@ -175,7 +175,7 @@ static void look_again(struct link *l, bool by_thread)
 		next = n->next;
 		/* What the application answers at once carries the acknowledgement. */
 		if (s->shm.fresh && !by_thread)
-			s->shm.fresh = false;
+			s->shm.fresh = s->shm.moved = false;
 		else if (!shm_after(s, by_thread))
 			list_del(n);
 	}

@@ -106,6 +106,9 @@ void link_leave(struct link_member *m)
 	if (m->leased)
 		l->leases--;
 	link_reconsider(l);
+	/* A poller of this CQ alone knew that others' streams are to be looked at again. */
+	if (!l->dead && !list_empty(&l->owing))
+		link_wake_self(l);
 	lock_put(&l->rx_lock);
 	free(m);
 	link_put(l);

@@ -415,7 +415,9 @@ int shm_receive(struct stream *s, const void *rec, uint32_t bytes, bool by_threa
 	if (ret && s->shm.started)
 		stream_broken(s, ret, "the peer sent nonsense");
 	s->shm.moved = true;
-	s->shm.fresh = s->tx.idle && !s->rx.ack_now;
+	/* One pass long, from the first on: who is sent more and more answers in time. */
+	s->shm.fresh = s->tx.idle && !s->rx.ack_now &&
+		       (s->shm.fresh || !list_linked(&s->shm.owing));
 	stream_unlock(s);
 	return s->shm.started ? 0 : ret;
 }
