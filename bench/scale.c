@@ -208,7 +208,8 @@ void scale_run(struct side *s)
 	}
 	qps_run(&c);
 	ctl_meet(s);
-	if (c.pool.pd && (ibv_dereg_mr(c.pool.mr) || ibv_destroy_cq(c.pool.cq) || ibv_dealloc_pd(c.pool.pd)))
+	if (c.pool.pd && (ibv_dereg_mr(c.pool.mr) || ibv_destroy_cq(c.pool.cq) ||
+			  ibv_dealloc_pd(c.pool.pd)))
 		die("destroying MR, CQ, PD");
 	if (c.listener && rdma_destroy_id(c.listener))
 		die("rdma_destroy_id");

@@ -4,11 +4,11 @@
  *
  *	tokens in the fd + those owed + getters in flight == nodes on the list + debt
  *
- * where those owed are on their way (evq_flush), and debt counts the tokens that a remover did not get, because getters were
- * in flight with them. A getter that finds the list empty pays one. One that pops
- * a node, though its token was that of a removed one, leaves the node's own token
- * behind: so it takes tokens while there is debt. The last getter in flight
- * leaves as many tokens as nodes, and no debt. */
+ * where those owed are on their way (evq_flush), and debt counts the tokens that a
+ * remover did not get, because getters were in flight with them. A getter that finds
+ * the list empty pays one. One that pops a node, though its token was that of a
+ * removed one, leaves the node's own token behind: so it takes tokens while there is
+ * debt. The last getter in flight leaves as many tokens as nodes, and no debt. */
 #include "base/evq.h"
 #include "base/log.h"
 

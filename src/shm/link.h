@@ -4,9 +4,10 @@
  * mapping, and looking for news costs the same for one stream or ten thousand.
  *
  * Files: ring.c the ring; direct.c access to the peer's memory without it; rec.c its
- * records; pull.c large sends, which the receiver fetches; link.c life, slots, sending; link_rx.c receiving, who is awake; member.c the
- * CQs that it feeds; meet.c how processes find each other (unix sockets: greeting.c what is
- * said there, host.c who listens); stream.c shared memory as the medium of a stream;
+ * records; fast.c the short way of small sends; pull.c large sends, which the receiver
+ * fetches; link.c life, slots, sending; link_rx.c receiving, who is awake; member.c the
+ * CQs that it feeds; meet.c how processes find each other (unix sockets: greeting.c what
+ * is said there, host.c who listens); stream.c shared memory as the medium of a stream;
  * open.c streams for QPs known by GID and number; call.c connections of the CM.
  *
  * Who receives. A poller that leases the link (dev/poll.h) looks at the ring; the

@@ -287,7 +287,7 @@ bool link_run(struct link *l, bool by_thread)
 	}
 	lock_put(&l->rx_lock);
 	if (ret)
-		link_wake_self(l); /* the thread starts a stream, or ends all: see link_wake_ready() */
+		link_wake_self(l); /* to start a stream, or end all: link_wake_ready() */
 	return moved;
 }
 

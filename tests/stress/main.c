@@ -73,7 +73,8 @@ static const struct option options[] = {
 	{ "cqs", 1, NULL, 'c' },     { "srqs", 1, NULL, 'r' },	  { "tokens", 1, NULL, 'T' },
 	{ "addr", 1, NULL, 'a' },    { "links", 1, NULL, 'l' },	  { "skip", 1, NULL, 'x' },
 	{ "types", 1, NULL, 'y' },   { "plain", 0, NULL, 'P' },
-	{ "clean", 0, NULL, 'C' },   { "side", 1, NULL, 'S' }, { "show", 1, NULL, 'V' },	  { "help", 0, NULL, 'h' },
+	{ "clean", 0, NULL, 'C' },   { "side", 1, NULL, 'S' },
+	{ "show", 1, NULL, 'V' },    { "help", 0, NULL, 'h' },
 	{ NULL, 0, NULL, 0 },
 };
 

@@ -98,7 +98,8 @@ int64_t pattern_check_remote(uint64_t key, uint64_t off, const uint8_t *p, size_
 }
 #endif
 
-__attribute__((no_sanitize("thread"))) int64_t pattern_is(const uint8_t *p, uint8_t byte, size_t len)
+__attribute__((no_sanitize("thread"))) int64_t pattern_is(const uint8_t *p, uint8_t byte,
+							   size_t len)
 {
 	for (size_t i = 0; i < len; i++)
 		if (p[i] != byte)

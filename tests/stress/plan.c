@@ -458,8 +458,8 @@ static void draw_flags(struct plan *p, struct op *op)
 	const struct side_cfg *s = &p->c->s[p->dir];
 	const struct kind_info *k = &kind_info[op->kind];
 
-	if (s->sig_all || op->big || rng_chance(&p->r, 40) || p->since_signal + 1 >= s->max_send_wr / 2 ||
-	    op->fault)
+	if (s->sig_all || op->big || rng_chance(&p->r, 40) ||
+	    p->since_signal + 1 >= s->max_send_wr / 2 || op->fault)
 		op->flags |= IBV_SEND_SIGNALED;
 	/* The window must not go while a read through it is under way. */
 	if (rng_chance(&p->r, 10) || op->kind == OP_CELL_WRITE || op->kind == OP_SEND_INV)

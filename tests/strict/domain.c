@@ -168,7 +168,10 @@ static void window_of_another_pd(void)
 	if (!mw)
 		SKIP("no memory windows: %s", strerror(errno));
 	bind.bind_info = (struct ibv_mw_bind_info){
-		.mr = b.mr, .addr = (uintptr_t)b.p, .length = 4096, .mw_access_flags = IBV_ACCESS_REMOTE_WRITE,
+		.mr = b.mr,
+		.addr = (uintptr_t)b.p,
+		.length = 4096,
+		.mw_access_flags = IBV_ACCESS_REMOTE_WRITE,
 	};
 	ret = ibv_bind_mw(p.qp, mw, &bind);
 	if (!ret) { /* posted: then it fails there */

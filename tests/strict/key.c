@@ -196,7 +196,8 @@ static void reregistered_elsewhere(void)
 
 static void reregistered_with_other_rights(void)
 {
-	check_rereg(IBV_REREG_MR_CHANGE_ACCESS, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ, false);
+	check_rereg(IBV_REREG_MR_CHANGE_ACCESS,
+		    IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ, false);
 }
 
 static void reregistered_with_the_same_rights(void)
@@ -218,7 +219,8 @@ static void refused_reregistration(void)
 
 	st_open(NULL);
 	old = p.b.mr->rkey;
-	CHECK(ibv_rereg_mr(p.b.mr, IBV_REREG_MR_CHANGE_ACCESS, NULL, NULL, 0, IBV_ACCESS_REMOTE_WRITE) != 0);
+	CHECK(ibv_rereg_mr(p.b.mr, IBV_REREG_MR_CHANGE_ACCESS, NULL, NULL, 0,
+			   IBV_ACCESS_REMOTE_WRITE) != 0);
 	EQ(p.b.mr->rkey, old);
 	sge = conf_sge(&a.b, 0, 64);
 	wr = st_rdma(IBV_WR_RDMA_WRITE, &sge, 1, p.b.p, old);

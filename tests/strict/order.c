@@ -381,7 +381,8 @@ static void flag_after_data(void)
 		wr[0].send_flags = wr[1].send_flags = i % 8 ? 0 : IBV_SEND_SIGNALED;
 		wr[0].next = &wr[1];
 		OK(conf_post(a.qp, wr));
-		WAIT_FOR(spinner_sees(flag, i % 250 + 1)); /* nobody polls: the device works alone */
+		/* Nobody polls: the device works alone. */
+		WAIT_FOR(spinner_sees(flag, i % 250 + 1));
 		CHECK(conf_pattern_ok(p.b.p, len, i));
 		if (i % 8 == 0) {
 			conf_wc_ok(a.scq, 1);

@@ -38,7 +38,9 @@ void far_open(int who, unsigned n)
 		struct side *s = &far_side[i];
 
 		*s = side_with(1000 * (unsigned)who + i,
-			       (struct side_opt){ .sge = 4, .recv_sge = 4, .bare = who && far_bare });
+			       (struct side_opt){ .sge = 4,
+						  .recv_sge = 4,
+						  .bare = who && far_bare });
 		board->qpn[who][i] = s->qp->qp_num;
 		if (who && !far_bare) {
 			board->addr[i] = (uintptr_t)s->b.p;
@@ -48,7 +50,8 @@ void far_open(int who, unsigned n)
 	}
 	far_meet();
 	for (unsigned i = 0; i < n; i++) {
-		EQ(to_rtr(&far_side[i], board->qpn[!who][i], 1000 * (unsigned)!who + i, &dev.gid), 0);
+		EQ(to_rtr(&far_side[i], board->qpn[!who][i], 1000 * (unsigned)!who + i, &dev.gid),
+		   0);
 		if (!who || !far_rtr)
 			EQ(to_rts(&far_side[i]), 0);
 	}

@@ -82,7 +82,8 @@ static void make_qp(struct many *m, struct rdma_cm_id *id, uint32_t nr)
 	}
 	attr.send_cq = attr.recv_cq = m->cq;
 	if (cq_each)
-		MUST(attr.send_cq = attr.recv_cq = ibv_create_cq(id->verbs, 2 * WRS, NULL, NULL, 0));
+		MUST(attr.send_cq = attr.recv_cq =
+			     ibv_create_cq(id->verbs, 2 * WRS, NULL, NULL, 0));
 	OK(rdma_create_qp(id, m->pd, &attr));
 	sge = (struct ibv_sge){ (uintptr_t)m->buf[nr], LEN, m->mr->lkey };
 	wr.sg_list = &sge;
