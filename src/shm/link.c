@@ -309,6 +309,12 @@ static int put_later(struct link *l, const void *rec, uint32_t bytes, enum rec_k
 	return 0;
 }
 
+void link_still_waits(struct link *l)
+{
+	lock_assert_held(&l->tx_lock);
+	atomic_store(&l->waits, !list_empty(&l->blocked) || !list_empty(&l->later));
+}
+
 static void send_later(struct link *l)
 {
 	struct link_later *later, *tmp;
@@ -334,6 +340,7 @@ int link_send_record(struct link *l, const void *rec, uint32_t bytes, enum rec_k
 		/* The peer may have made room before it could see the mark. */
 		atomic_thread_fence(memory_order_seq_cst);
 		send_later(l);
+		link_still_waits(l);
 		flooded = ret == -ENOBUFS && !l->flooded;
 		l->flooded |= flooded;
 	}
@@ -403,7 +410,7 @@ void link_unblock(struct link *l)
 	send_later(l);
 	if (has_turn(l))
 		take_turns(l);
-	atomic_store(&l->waits, !list_empty(&l->blocked) || !list_empty(&l->later));
+	link_still_waits(l);
 	if (atomic_load(&l->waits))
 		atomic_store(&l->tx.sh->full, 1); /* the peer has cleared it */
 	lock_put(&l->tx_lock);

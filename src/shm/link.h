@@ -147,6 +147,8 @@ static inline bool link_taken(const struct link *l, uint32_t end)
 {
 	return (int32_t)(atomic_load(&l->tx.sh->head) - end) >= 0;
 }
+/* Some have got their room, or do not wait any more: sets `waits`. With tx_lock. */
+void link_still_waits(struct link *l);
 /* There is work for the loop thread: requests or calls. rx_lock is held. */
 void link_post(struct link *l);
 /* Wakes the peer if it dozes; after publishing and letting go of tx_lock. */

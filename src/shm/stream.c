@@ -150,6 +150,7 @@ NO_TSA static bool send_once(struct stream *s, size_t *moved, uint32_t *left)
 		if (!no_room(s)) {
 			list_del(&s->shm.blocked);
 			s->tx.blocked = false;
+			link_still_waits(l);
 		}
 	}
 	lock_put(&l->tx_lock);
