@@ -376,11 +376,27 @@ static bool worth_a_try(struct stream *s, bool by_thread)
 	return by_thread || ++s->tx.blocked_polls % BLOCKED_POLLS == 0;
 }
 
+/* After something has come, which is most often all that there is. */
+static bool nothing_to_send(struct stream *s)
+{
+	bool none;
+
+	lock_assert_held(&s->lock);
+	if (!s->qp || stream_unacked(s) || !stream_quiet(s))
+		return false;
+	lock_get(&s->qp->lock);
+	none = s->qp->sq.next == s->qp->sq.tail;
+	lock_put(&s->qp->lock);
+	return none;
+}
+
 static bool has_to_send(struct stream *s, bool by_thread, bool moved)
 {
 	lock_assert_held(&s->lock);
 	if (s->tx.idle)
 		return s->rx.ack_now && !s->m->ack(s);
+	if (moved && !s->rx.ack_now && nothing_to_send(s))
+		return false;
 	return moved || s->rx.ack_now || (s->tx.blocked && worth_a_try(s, by_thread));
 }
 

@@ -327,6 +327,19 @@ struct stream {
 	struct shm_part shm; /* of the medium shm_medium */
 };
 
+/* Nothing is to be sent before the next request, or beside it, but perhaps an
+ * acknowledgement. */
+static inline bool stream_quiet(const struct stream *s)
+{
+	const struct iw_tx *tx = &s->tx;
+	const struct iw_rx *rx = &s->rx;
+
+	return tx->hold == HOLD_NONE && !tx->off && !tx->imm_sent && !tx->resync &&
+	       !tx->silent && !tx->blocked && !tx->drain && !tx->more && !tx->part &&
+	       !tx->first && list_empty(&tx->ctl) && !rx->nak && !rx->go_on &&
+	       !rx->failure.due && rx->resp_head == rx->resp_tail;
+}
+
 /* Unlocks; true if somebody asked meanwhile: stream_kick() is the caller's then. */
 NO_TSA static inline bool stream_put_lock(struct stream *s)
 {

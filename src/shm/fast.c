@@ -12,18 +12,6 @@ enum { FAST_MAX = 4096 }; /* bytes of payload: qp->lock is held while they are c
 
 /* ---- sending -------------------------------------------------------------------- */
 
-/* Nothing is to be sent before the next request, or beside it. */
-static bool nothing_else(const struct stream *s)
-{
-	const struct iw_tx *tx = &s->tx;
-	const struct iw_rx *rx = &s->rx;
-
-	return tx->hold == HOLD_NONE && !tx->off && !tx->imm_sent && !tx->resync &&
-	       !tx->silent && !tx->blocked && !tx->drain && !tx->more &&
-	       list_empty(&tx->ctl) && !rx->nak && !rx->go_on && !rx->failure.due &&
-	       rx->resp_head == rx->resp_tail;
-}
-
 /* As want_ack() in batch.c. */
 static bool wants_ack(struct stream *s, const struct wqe *w)
 {
@@ -94,7 +82,7 @@ NO_TSA bool fast_send(struct stream *s)
 	struct dev_qp *qp = s->qp;
 	struct dev_sq *sq = &qp->sq;
 
-	if (!nothing_else(s) || qp->qp.qp_type != IBV_QPT_RC ||
+	if (!stream_quiet(s) || qp->qp.qp_type != IBV_QPT_RC ||
 	    atomic_load_explicit(&l->waits, memory_order_relaxed))
 		return false;
 	while (sq->next != sq->tail) {
@@ -199,7 +187,7 @@ bool fast_take(struct stream *s, const void *rec, uint32_t bytes)
 		e = place_locked(qp, (const uint8_t *)rec + sizeof(r), wc.byte_len);
 	if (e && recv_complete_locked(qp, e, &wc, r.op == RDMAP_SEND_SE))
 		qp_to_err_locked(qp);
-	s->tx.idle = e && qp->sq.next == qp->sq.tail && nothing_else(s);
+	s->tx.idle = e && qp->sq.next == qp->sq.tail && stream_quiet(s);
 	lock_put(&qp->lock);
 	if (!e)
 		return false;
