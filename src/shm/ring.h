@@ -21,6 +21,7 @@
 
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 enum {
@@ -69,12 +70,58 @@ static inline _Atomic uint32_t *ring_word(struct ring_shared *sh, uint32_t pos)
 	return (_Atomic uint32_t *)ring_line(sh, pos);
 }
 
+static inline uint32_t ring_to_end_(uint32_t pos)
+{
+	return RING_LINES - pos % RING_LINES;
+}
+
+/* Lines that a record takes at tail: itself, what is skipped before it, and the word
+ * behind it that is cleared. */
+static inline uint32_t ring_demand_(uint32_t tail, uint32_t lines)
+{
+	return lines + 1 + (lines > ring_to_end_(tail) ? ring_to_end_(tail) : 0);
+}
+
+static inline bool ring_fits_(const struct ring_tx *r, uint32_t need)
+{
+	return (int32_t)(r->limit - r->tail - need) >= 0;
+}
+
 /* Memory for a record of `bytes` (4 of them for its word), or NULL: no room now, or
  * the peer's head is nonsense (ring_sane() tells). Nothing shows before
  * ring_publish(); asking again, for other sizes too, is free. */
-void *ring_reserve(struct ring_tx *r, uint32_t bytes);
+static inline void *ring_reserve(struct ring_tx *r, uint32_t bytes)
+{
+	uint32_t lines = ring_lines(bytes), need = ring_demand_(r->tail, lines);
+
+	if (!ring_fits_(r, need)) {
+		/* Acquire: the consumer has read what we are about to overwrite. */
+		uint32_t head = atomic_load_explicit(&r->sh->head, memory_order_acquire);
+
+		if (r->tail - head > RING_LINES)
+			return NULL;
+		r->limit = head + RING_LINES;
+		if (!ring_fits_(r, need))
+			return NULL;
+	}
+	r->at = r->tail + (lines > ring_to_end_(r->tail) ? ring_to_end_(r->tail) : 0);
+	return ring_line(r->sh, r->at);
+}
+
 /* The record last reserved, in its whole size or less, shows. */
-void ring_publish(struct ring_tx *r, uint32_t bytes, uint8_t kind);
+static inline void ring_publish(struct ring_tx *r, uint32_t bytes, uint8_t kind)
+{
+	uint32_t lines = ring_lines(bytes), at = r->at;
+	uint32_t word = bytes | (uint32_t)kind << 24;
+
+	atomic_store_explicit(ring_word(r->sh, at + lines), 0, memory_order_relaxed);
+	atomic_store_explicit(ring_word(r->sh, at), word, memory_order_release);
+	if (at != r->tail)
+		atomic_store_explicit(ring_word(r->sh, r->tail), (uint32_t)RING_WRAP << 24,
+				      memory_order_release);
+	r->tail = at + lines;
+}
+
 bool ring_sane(const struct ring_tx *r);
 
 /* The next record, or NULL: none is there, or the peer wrote nonsense (then *bytes
