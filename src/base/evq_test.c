@@ -24,7 +24,7 @@ static void nonblock(int fd)
 }
 
 /* Pops one without waiting; -errno or its number. */
-static int get(struct evq *q)
+NO_TSA static int get(struct evq *q)
 {
 	struct list *node;
 	int err = evq_get(q, &node);
@@ -114,7 +114,7 @@ static void interrupted(void)
 
 /* A getter holds the token of an event that is removed under it, and meets a
  * later event: that one's own token must not stay. */
-static void token_of_a_removed_event(void)
+NO_TSA static void token_of_a_removed_event(void)
 {
 	struct ev ev[2] = { { .n = 0 }, { .n = 1 } };
 	uint64_t token;
@@ -180,7 +180,7 @@ static void *pusher(void *arg)
 	return NULL;
 }
 
-static void *getter(void *arg)
+NO_TSA static void *getter(void *arg)
 {
 	struct list *node;
 	struct ev *e;

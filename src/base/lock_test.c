@@ -71,7 +71,7 @@ static void errno_stays(void)
 	CHECK_EQ(changed, 0);
 }
 
-static void try_does_not_wait(void)
+NO_TSA static void try_does_not_wait(void)
 {
 	bool got = true;
 	pthread_t t;

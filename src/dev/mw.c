@@ -143,9 +143,10 @@ static int post_locked(struct dev_qp *qp, struct dev_mw *mw,
 {
 	uint32_t rkey = ibv_inc_rkey(mw->mw.rkey), tail = qp->sq.tail;
 	struct wqe *w = sq_at(&qp->sq, tail);
-	int ret = post_state_locked(qp);
+	int ret;
 
 	lock_assert_held(&qp->lock);
+	ret = post_state_locked(qp);
 	if (!ret)
 		ret = wqe_room(qp, tail);
 	if (!ret)

@@ -593,6 +593,7 @@ static void cursor_load(struct stream *s, struct cursor *c)
 
 void cursor_store(struct stream *s, const struct cursor *c)
 {
+	lock_assert_held(&s->lock);
 	for (unsigned i = 0; i < c->ctl; i++)
 		free(list_entry(list_pop(&s->tx.ctl), struct ctl_msg, link));
 	if (s->qp) {

@@ -178,6 +178,7 @@ bool req_local_locked(struct stream *s)
 	lock_assert_held(&s->lock);
 	if (!s->qp || tx->hold != HOLD_NONE || tx->off || tx->imm_sent || tx->probe_sent)
 		return false;
+	lock_assert_held(&s->qp->lock);
 	status = sq_run_local_locked(s->qp, tx->rd_out);
 	pass_local(s);
 	if (!status)

@@ -25,6 +25,7 @@ static void refuse_plain(struct stream *s, enum nak_code code)
 {
 	enum term_code term = (enum term_code)s->rx.term;
 
+	lock_assert_held(&s->lock);
 	if (code == NAK_NOT_READY || code == NAK_NO_QP) {
 		stream_end(s);
 		return;
@@ -450,6 +451,7 @@ static int begin_read(struct stream *s)
 	struct rdmap_hdr *h = &s->rx.h;
 	struct response *r;
 
+	lock_assert_held(&s->lock);
 	if (!in_sequence(s, s->rx.msn1, h->mo))
 		return -EPROTO;
 	/* A plain peer's first message may be an empty read (RFC 6581). */
@@ -664,6 +666,7 @@ static void end_write(struct stream *s)
 	struct ibv_wc wc = { .status = IBV_WC_SUCCESS, .opcode = IBV_WC_RECV_RDMA_WITH_IMM };
 	bool se = rx->imm_se;
 
+	lock_assert_held(&s->lock);
 	if (rx->h.last && rx->imm_have && !took(s, WAIT_END))
 		return;
 	rx->write_len += rx->h.payload;
@@ -702,6 +705,7 @@ static void end_frame(struct stream *s)
 {
 	struct iw_rx *rx = &s->rx;
 
+	lock_assert_held(&s->lock);
 	if (rx->drop || rx->skip)
 		return;
 	if (cut_off(s)) {

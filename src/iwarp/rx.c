@@ -214,6 +214,7 @@ static void rx_first(struct stream *s)
 
 static int rx_terminate(struct stream *s)
 {
+	lock_assert_held(&s->lock);
 	if (s->p.extended) {
 		log_info("stream %d: the peer sent Terminate", s->fd);
 		return -ECONNABORTED;
@@ -273,6 +274,7 @@ static int rx_header(struct stream *s, const uint8_t *p, size_t n)
 	size_t have = n, before = rx->have;
 	int len;
 
+	lock_assert_held(&s->lock);
 	if (before) {
 		if (n > RDMAP_HDR_MAX - before)
 			n = RDMAP_HDR_MAX - before;
@@ -334,6 +336,7 @@ static int rx_parse(struct stream *s, const uint8_t *p, size_t n)
 	struct iw_rx *rx = &s->rx;
 	int ret;
 
+	lock_assert_held(&s->lock);
 	while (!rx->junk) {
 		if (rx->in_frame && !rx->left && !rx->trailer_left && !rx->wait) {
 			ret = rx_frame_end(s);
@@ -461,6 +464,7 @@ static ssize_t rx_once(struct stream *s, uint8_t *buf, bool *more)
 	ssize_t got = 0;
 	int ret;
 
+	lock_assert_held(&s->lock);
 	if (s->rx.wait)
 		return rx_resume(s);
 	if (s->rx.stash)

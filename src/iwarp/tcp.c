@@ -45,7 +45,8 @@ static bool source_progress(struct poll_source *src, bool by_thread)
 	return moved;
 }
 
-static void hangup(struct stream *s)
+/* With the stream's lock. */
+NO_TSA static void hangup(struct stream *s)
 {
 	char byte;
 	ssize_t n = recv(s->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
@@ -73,7 +74,7 @@ static int start(struct stream *s)
 	return loop_fd_add(&s->lf);
 }
 
-static int watch(struct stream *s)
+NO_TSA static int watch(struct stream *s)
 {
 	uint32_t events = stream_events(s);
 	int ret = 0;

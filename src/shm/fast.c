@@ -52,6 +52,7 @@ static void header_put(struct stream *s, struct rec_stream *r, const struct wqe 
 {
 	uint8_t flags = REC_LAST;
 
+	lock_assert_held(&s->lock);
 	if (wants_ack(s, w))
 		flags |= REC_ACK_REQ;
 	r->slot = s->shm.peer;
@@ -110,6 +111,7 @@ bool fast_ack(struct stream *s)
 	struct link *l = s->shm.l;
 	void *at = NULL;
 
+	lock_assert_held(&s->lock);
 	if (!s->shm.opened || s->shm.closed_out)
 		return false;
 	h.ctl.type = CTL_ACK;
@@ -175,6 +177,7 @@ bool fast_take(struct stream *s, const void *rec, uint32_t bytes)
 	struct dev_qp *qp = s->qp;
 	struct rec_stream r;
 
+	lock_assert_held(&s->lock);
 	memcpy(&r, rec, sizeof(r));
 	wc.byte_len = bytes - (uint32_t)sizeof(r);
 	if (!qp || wc.byte_len > FAST_MAX || !is_next(s, &r) ||

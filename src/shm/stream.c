@@ -182,6 +182,7 @@ static void shm_send(struct stream *s)
 	uint32_t left = IW_DIRECT_TURN;
 	size_t moved = 0;
 
+	lock_assert_held(&s->lock);
 	if (s->shm.closed_out || (!s->shm.opened && !say_ready(s)))
 		return;
 	s->tx.more = s->tx.drain = false;
