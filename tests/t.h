@@ -230,6 +230,14 @@ static T_UNUSED uint64_t t_now_ms(void)
 	return (uint64_t)ts.tv_sec * 1000 + (uint64_t)ts.tv_nsec / 1000000;
 }
 
+/* The end of the last page that n bytes need. */
+static inline off_t t_page_up(off_t n)
+{
+	const off_t page = sysconf(_SC_PAGESIZE);
+
+	return (n + page - 1) / page * page;
+}
+
 /* Waits for a condition, at most ms milliseconds (scaled); evaluates to it. */
 #define T_WAIT(cond, ms) \
 	({ \

@@ -92,13 +92,6 @@ static off_t accessible_end(void)
 	return end;
 }
 
-static off_t page_up(off_t n)
-{
-	const off_t page = sysconf(_SC_PAGESIZE);
-
-	return (n + page - 1) / page * page;
-}
-
 enum { MANY = 5000 };
 
 static void the_file_grows(void)
@@ -108,12 +101,12 @@ static void the_file_grows(void)
 	static char buf[64];
 
 	REQUIRE(fstat(share_fd(), &before) == 0);
-	CHECK_EQ(accessible_end(), page_up(before.st_size));
+	CHECK_EQ(accessible_end(), t_page_up(before.st_size));
 	for (unsigned i = 0; i < MANY; i++)
 		REQUIRE(mr_reg(pd, buf, sizeof(buf), (uintptr_t)buf, RW, &mr[i]) == 0);
 	REQUIRE(fstat(share_fd(), &after) == 0);
 	CHECK(after.st_size > before.st_size);
-	CHECK_EQ(accessible_end(), page_up(after.st_size));
+	CHECK_EQ(accessible_end(), t_page_up(after.st_size));
 	for (unsigned i = 0; i < MANY; i++)
 		CHECK_EQ(atomic_load(&row(mr[i]->mr.rkey)->key), mr[i]->mr.rkey);
 	for (unsigned i = 0; i < MANY; i++)

@@ -30,11 +30,7 @@ static void *deregisters(void *mr)
 
 static bool done_within(unsigned ms)
 {
-	uint64_t end = loop_now() + ms * MSEC;
-
-	while (!atomic_load(&done) && loop_now() < end)
-		usleep(1000);
-	return atomic_load(&done);
+	return T_WAIT(atomic_load(&done), ms);
 }
 
 /* A link to a process that does nothing, without an offer. */

@@ -67,13 +67,6 @@ static off_t readable_end(off_t *all)
 	return end;
 }
 
-static off_t page_up(off_t n)
-{
-	const off_t page = sysconf(_SC_PAGESIZE);
-
-	return (n + page - 1) / page * page;
-}
-
 static void what_is_no_table(void)
 {
 	const int seals = F_SEAL_SHRINK | F_SEAL_SEAL;
@@ -120,8 +113,8 @@ static void open_as_far_as_the_file(void)
 		CHECK(r == &k.t->key[last] && r->key == key_of(last));
 		CHECK(!keys_row(&k, key_of(rows[i])));
 		CHECK(!keys_row(&k, key_of(SHARE_KEY_MASK)));
-		CHECK_EQ(readable_end(&all), page_up(end_of(rows[i])));
-		CHECK_EQ(all, page_up(sizeof(struct share_table)));
+		CHECK_EQ(readable_end(&all), t_page_up(end_of(rows[i])));
+		CHECK_EQ(all, t_page_up(sizeof(struct share_table)));
 	}
 	keys_drop(&k);
 	CHECK_EQ(readable_end(&all), 0);
@@ -141,7 +134,7 @@ static void no_further_than_the_table(void)
 	CHECK(!keys_row(&k, key_of(SHARE_KEYS)));
 	CHECK(keys_row(&k, key_of(SHARE_KEYS - 1)));
 	CHECK(!keys_row(&k, key_of(SHARE_KEYS)));
-	CHECK_EQ(readable_end(&all), page_up(sizeof(struct share_table)));
+	CHECK_EQ(readable_end(&all), t_page_up(sizeof(struct share_table)));
 	REQUIRE(keys_take(&late, fd) == 0);
 	CHECK(keys_row(&late, key_of(SHARE_KEYS - 1)));
 	CHECK(!keys_row(&late, key_of(SHARE_KEYS)));

@@ -115,8 +115,7 @@ static int one(void)
 
 static void wait_for_no_link(void)
 {
-	while (links()) /* t_alarm() */
-		usleep(1000);
+	CHECK(T_WAIT(!links(), PATIENCE_MS));
 }
 
 static void a_process_gets_few_links(void)

@@ -577,35 +577,24 @@ static void refused_as_ever(void)
 
 static void target_with_a_window(struct peer *me, void *arg)
 {
-	struct ibv_send_wr wr = { .wr_id = 9, .send_flags = IBV_SEND_SIGNALED };
-	struct ibv_mr *mr;
-	struct ibv_mw *mw;
+	struct ibv_send_wr wr = { .wr_id = 9,
+				  .send_flags = IBV_SEND_SIGNALED,
+				  .opcode = IBV_WR_LOCAL_INV };
+	struct far_window w;
 
 	(void)arg;
 	far_open(1, 2);
-	MUST(mr = ibv_reg_mr(dev.pd, far_side[0].b.p, MIB, CONF_RW | IBV_ACCESS_MW_BIND));
-	mw = ibv_alloc_mw(dev.pd, IBV_MW_TYPE_2);
-	MUST(mw);
-	wr.opcode = IBV_WR_BIND_MW;
-	wr.bind_mw.mw = mw;
-	wr.bind_mw.rkey = ibv_inc_rkey(mw->rkey);
-	wr.bind_mw.bind_info = (struct ibv_mw_bind_info){
-		mr, (uintptr_t)far_side[0].b.p, 4096, IBV_ACCESS_REMOTE_WRITE
-	};
-	OK(conf_post(far_side[0].qp, &wr));
-	conf_wc_ok(far_side[0].cq, 9);
-	board->rkey[0] = board->rkey[1] = wr.bind_mw.rkey;
+	w = far_window_bind();
+	board->rkey[1] = board->rkey[0];
 	board->addr[1] = board->addr[0];
 	peer_say(me, 'r');
 	peer_hear(me, 'i');
-	wr.opcode = IBV_WR_LOCAL_INV;
-	wr.invalidate_rkey = wr.bind_mw.rkey;
+	wr.invalidate_rkey = board->rkey[0];
 	OK(conf_post(far_side[0].qp, &wr));
 	conf_wc_ok(far_side[0].cq, 9);
 	peer_say(me, 'i');
 	peer_hear(me, 'x');
-	EQ(ibv_dealloc_mw(mw), 0);
-	EQ(ibv_dereg_mr(mr), 0);
+	far_window_free(&w);
 }
 
 static void windows(void)

@@ -72,6 +72,32 @@ void far_post(unsigned i, int opcode, uint64_t wr_id, size_t off, size_t len)
 	OK(conf_post(far_side[i].qp, &wr));
 }
 
+struct far_window far_window_bind(void)
+{
+	struct far_window w;
+	struct ibv_send_wr wr = { .wr_id = 9,
+				  .send_flags = IBV_SEND_SIGNALED,
+				  .opcode = IBV_WR_BIND_MW };
+	const struct conf_buf *b = &far_side[0].b;
+
+	MUST(w.mr = ibv_reg_mr(dev.pd, b->p, b->len, CONF_RW | IBV_ACCESS_MW_BIND));
+	MUST(w.mw = ibv_alloc_mw(dev.pd, IBV_MW_TYPE_2));
+	wr.bind_mw.mw = w.mw;
+	wr.bind_mw.rkey = ibv_inc_rkey(w.mw->rkey);
+	wr.bind_mw.bind_info = (struct ibv_mw_bind_info){ w.mr, (uintptr_t)b->p, 4096,
+							  IBV_ACCESS_REMOTE_WRITE };
+	OK(conf_post(far_side[0].qp, &wr));
+	conf_wc_ok(far_side[0].cq, 9);
+	board->rkey[0] = wr.bind_mw.rkey;
+	return w;
+}
+
+void far_window_free(struct far_window *w)
+{
+	EQ(ibv_dealloc_mw(w->mw), 0);
+	EQ(ibv_dereg_mr(w->mr), 0);
+}
+
 void far_idle(struct peer *me, void *arg)
 {
 	(void)arg;

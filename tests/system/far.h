@@ -37,6 +37,14 @@ void far_post(unsigned i, int opcode, uint64_t wr_id, size_t off, size_t len);
 		far_post(i, opcode, 77, off, len);                               \
 		conf_wc_is(far_side[i].cq, 77, status);                          \
 	} while (0)
+/* At the target: a window over the first 4096 bytes of far_side[0].b, for writes; its key
+ * is board->rkey[0]. */
+struct far_window {
+	struct ibv_mr *mr;
+	struct ibv_mw *mw;
+};
+struct far_window far_window_bind(void);
+void far_window_free(struct far_window *w);
 /* A target that is told when to end. */
 void far_idle(struct peer *me, void *arg);
 /* Its end. */

@@ -142,24 +142,12 @@ static void all_lists(void)
 /* Immediate data, a key to invalidate, and small ones in between: all in order. */
 static void target_of_kinds(struct peer *me, void *arg)
 {
-	struct ibv_send_wr wr = { .wr_id = 9, .send_flags = IBV_SEND_SIGNALED,
-				  .opcode = IBV_WR_BIND_MW };
-	struct ibv_mr *mr;
-	struct ibv_mw *mw;
+	struct far_window w;
 	struct ibv_wc wc;
 
 	(void)arg;
 	open_both(1, 1);
-	MUST(mr = ibv_reg_mr(dev.pd, far_side[0].b.p, MIB, CONF_RW | IBV_ACCESS_MW_BIND));
-	MUST(mw = ibv_alloc_mw(dev.pd, IBV_MW_TYPE_2));
-	wr.bind_mw.mw = mw;
-	wr.bind_mw.rkey = ibv_inc_rkey(mw->rkey);
-	wr.bind_mw.bind_info = (struct ibv_mw_bind_info){
-		mr, (uintptr_t)far_side[0].b.p, 4096, IBV_ACCESS_REMOTE_WRITE
-	};
-	OK(conf_post(far_side[0].qp, &wr));
-	conf_wc_ok(far_side[0].cq, 9);
-	board->rkey[0] = wr.bind_mw.rkey;
+	w = far_window_bind();
 	for (unsigned i = 0; i < 4; i++)
 		OK(conf_recv(far_side[0].qp, i, &big, (size_t)i * 2 * MIB, 2 * MIB));
 	peer_say(me, 'r');
@@ -172,11 +160,10 @@ static void target_of_kinds(struct peer *me, void *arg)
 		if (i == 0)
 			EQ(ntohl(wc.imm_data), 0x1234);
 		if (i == 2)
-			EQ(wc.invalidated_rkey, wr.bind_mw.rkey);
+			EQ(wc.invalidated_rkey, board->rkey[0]);
 	}
 	peer_hear(me, 'x');
-	EQ(ibv_dealloc_mw(mw), 0);
-	EQ(ibv_dereg_mr(mr), 0);
+	far_window_free(&w);
 }
 
 static void all_kinds(void)

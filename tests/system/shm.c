@@ -528,7 +528,7 @@ static void seizer(struct peer *me, void *arg)
 
 	(void)arg;
 	joined_peer(me, &s, &o);
-	usleep(100000); /* leases end: the thread is in charge, and dozes */
+	usleep(100000); /* time is the point: leases end, the thread dozes */
 	for (int fd = 1024; fd < 1100; fd++) { /* ours are there: base/fdset.h */
 		ssize_t n;
 
@@ -561,7 +561,7 @@ static void its_descriptors_block(void)
 		wr = write_to(&there, &sge, 10 + i);
 		OK(conf_post(x.qp, &wr));
 		conf_wc_ok(x.cq, 10 + i); /* its thread spins: nothing is taken back */
-		usleep(10000);		  /* ours is in charge again */
+		usleep(10000); /* time is the point: the lease ends, ours is in charge */
 	}
 	peer_kill(&p);
 	gone_in_time(conf_now());
@@ -674,7 +674,7 @@ static uint64_t cpu_of_a_second(void)
 
 	usleep(100000); /* time is the point: leases end, the thread goes to sleep */
 	before = cpu_us();
-	usleep(1000000);
+	usleep(1000000); /* so does this one: what an idle second costs */
 	return cpu_us() - before;
 }
 

@@ -19,7 +19,7 @@ static void pause_around(struct peer *p, void (*meanwhile)(void))
 	if (meanwhile)
 		meanwhile();
 	AT("the peer is stopped");
-	while (conf_now() < end)
+	while (conf_now() < end) /* time is the point: so long it is stopped */
 		usleep(10000);
 	peer_go_on(p);
 }
@@ -234,7 +234,7 @@ static void *stopper(void *arg)
 	struct peer *p = arg;
 
 	for (int i = 0; i < 5; i++) {
-		peer_stop(p);
+		peer_stop(p); /* time is the point: so long it is stopped, and goes on */
 		usleep(i == 2 ? PAUSE * 1000000 : 200000);
 		peer_go_on(p);
 		usleep(10000);
