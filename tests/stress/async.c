@@ -4,14 +4,14 @@
 #include <fcntl.h>
 #include <poll.h>
 
-/* Events of the generation before may still come to a QP that was kept. */
+/* A QP that is kept may still get events of the generation that has ended. */
 static void on_qp(struct ep *e, enum ibv_event_type type)
 {
 	bool srq, trouble;
 
 	pthread_mutex_lock(&e->sq.lock);
 	srq = my_cfg(e)->srq >= 0;
-	trouble = ep_trouble(e) || e->c.kept;
+	trouble = ep_trouble(e) || atomic_load(&e->used);
 	pthread_mutex_unlock(&e->sq.lock);
 	switch (type) {
 	case IBV_EVENT_COMM_EST:

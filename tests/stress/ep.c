@@ -151,6 +151,7 @@ static void begin(struct ep *e, uint32_t gen)
 		OK(ibv_destroy_qp(e->qp));
 		e->qp = NULL;
 	}
+	atomic_store(&e->used, e->c.kept);
 	e->disconnected = e->dirty = e->paused = false;
 	e->cm_step = CM_BEGIN;
 	e->react_at = e->win_hash = 0;
@@ -237,6 +238,7 @@ static void qp_close(struct ep *e)
 	posting(e, false, false);
 	atomic_store(&e->gone_gen, e->gen);
 	atomic_store(&e->gone_at, UINT64_MAX);
+	atomic_store(&e->used, true);
 	if (e->c.cm) {
 		cm_destroy(e);
 	} else if (keep) {

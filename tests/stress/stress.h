@@ -207,6 +207,7 @@ struct ep {
 	_Atomic bool closing;  /* our end was moved to ERR by us */
 	_Atomic int mw_state;  /* enum mw_state */
 	_Atomic bool sq_idle;  /* SQ_DRAINED has come */
+	_Atomic bool used;     /* the QP served a generation that has ended */
 	_Atomic bool err_seen; /* a completion with an error was seen */
 	_Atomic uint64_t last_wqe; /* side.clock after LAST_WQE_REACHED, or 0 */
 	_Atomic uint64_t stamp;	   /* ms: something moved */
