@@ -233,7 +233,7 @@ static void models_end(struct ep *e)
 
 static void qp_close(struct ep *e)
 {
-	bool keep = e->c.keep_qp && !e->c.cm;
+	bool keep = e->qp && e->c.keep_qp && !e->c.cm;
 
 	posting(e, false, false);
 	atomic_store(&e->gone_gen, e->gen);
