@@ -263,25 +263,41 @@ static void qp_close(struct ep *e)
 	state_set(e, EP_QUIET);
 }
 
+static enum ibv_qp_state state_of(struct ibv_qp *qp)
+{
+	struct ibv_qp_init_attr init;
+	struct ibv_qp_attr attr;
+
+	OK(ibv_query_qp(qp, &attr, IBV_QP_STATE, &init));
+	return attr.qp_state;
+}
+
+/* Whether a QP goes on that has, rightly, not heard of the error. */
+static bool goes_on(struct ep *e, enum ibv_qp_state st)
+{
+	if (e->rqp) /* XRC: of two QPs the other one has */
+		return st == IBV_QPS_RTS && state_of(e->rqp) == IBV_QPS_ERR;
+	/* InfiniBand 10.3.1.6: the other queue of an unreliable QP goes on. */
+	return e->c.uc && st == IBV_QPS_SQE;
+}
+
 static void enter_drain(struct ep *e)
 {
-	struct ibv_qp_attr attr;
-	struct ibv_qp_init_attr init;
+	enum ibv_qp_state st;
 
 	if (!e->qp) {
 		qp_close(e);
 		return;
 	}
 	posting(e, false, false);
-	OK(ibv_query_qp(e->qp, &attr, IBV_QP_STATE, &init));
-	/* InfiniBand 10.3.1.6: the other queue of an unreliable QP goes on. */
-	if (e->c.uc && attr.qp_state == IBV_QPS_SQE) {
+	st = state_of(e->qp);
+	if (goes_on(e, st)) {
 		atomic_store(&e->closing, true);
 		OK(qp_set_state(e->qp, IBV_QPS_ERR));
-		attr.qp_state = IBV_QPS_ERR;
+		st = IBV_QPS_ERR;
 	}
-	if (attr.qp_state != IBV_QPS_ERR)
-		fail(e, "an error was seen, but the QP is in state %d", (int)attr.qp_state);
+	if (st != IBV_QPS_ERR)
+		fail(e, "an error was seen, but the QP is in state %d", (int)st);
 	if (e->rqp) { /* which hears nothing of that, and takes nothing any more then */
 		OK(qp_set_state(e->rqp, IBV_QPS_ERR));
 		atomic_store(&e->last_wqe, atomic_fetch_add(&e->side->clock, 1) + 1);

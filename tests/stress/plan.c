@@ -193,8 +193,6 @@ static void draw(struct cfg *c, const struct opts *o, unsigned link, uint32_t ge
 	c->timeout = 10 + (unsigned)rng_below(&r, 4);
 	c->retry = (unsigned)rng_below(&r, 8);
 	draw_ending(c, o, &r);
-	if (c->xrc) /* one of the two QPs fails, and the other does not hear of it */
-		c->ending = END_CLEAN;
 	/* At most one generation more, so that who was kept is easily known. */
 	c->keep_qp = !c->cm && !c->xrc && gen % 2 == 1 && rng_chance(&r, 50);
 	c->quick = rng_chance(&r, 30);
