@@ -21,15 +21,19 @@ void atom_local(struct side *s, struct rng *r)
 
 void atom_check(struct side *s)
 {
+	/* A process that was killed may have counted in one place and not yet in the
+	 * other, with each of its threads that poll. */
+	uint64_t lost = atomic_load(&sh->deaths) * (sh->o.threads + 1);
+
 	for (unsigned i = 0; i < WORDS; i++) {
 		struct sh_word *w = &sh->side[s->id].word[i];
 		uint64_t v = atomic_load(&s->words[i]), seen = 0, limit = v < BITMAP ? v : BITMAP;
+		uint64_t acked = atomic_load(&w->acked);
 
-		if (v < atomic_load(&w->acked) || v > atomic_load(&w->posted))
+		if (v < acked || v > atomic_load(&w->posted))
 			fail(NULL, "word %u of side %d is %llu, %llu changes were acknowledged, "
 			     "%llu posted",
-			     i, s->id, (unsigned long long)v,
-			     (unsigned long long)atomic_load(&w->acked),
+			     i, s->id, (unsigned long long)v, (unsigned long long)acked,
 			     (unsigned long long)atomic_load(&w->posted));
 		for (uint64_t k = 0; k < BITMAP / 64; k++) {
 			uint64_t bits = atomic_load_explicit(&w->seen[k], memory_order_relaxed);
@@ -41,9 +45,8 @@ void atom_check(struct side *s)
 							  (uint64_t)__builtin_clzll(bits)));
 			seen += (uint64_t)__builtin_popcountll(bits);
 		}
-		if (v < BITMAP && seen != atomic_load(&w->acked))
+		if (v < BITMAP && (seen > acked || seen + lost < acked))
 			fail(NULL, "word %u of side %d: %llu values were seen in %llu changes", i,
-			     s->id, (unsigned long long)seen,
-			     (unsigned long long)atomic_load(&w->acked));
+			     s->id, (unsigned long long)seen, (unsigned long long)acked);
 	}
 }

@@ -254,7 +254,7 @@ bool cm_step(struct ep *e)
 
 	pthread_mutex_lock(&e->mail_lock);
 	m = e->mail;
-	if (e->cm_step == CM_ACCEPT)
+	if (e->cm_step == CM_ACCEPT && m.error < 0)
 		e->mail.request = NULL;
 	pthread_mutex_unlock(&e->mail_lock);
 	if (m.error >= 0) {

@@ -193,7 +193,7 @@ static void check_missed(struct cq *q)
 	bool urgent = false;
 	int got = poll_once(q, BATCH, &urgent);
 
-	if (got > 0 && (!q->solicited || urgent) && !readable(q->side, 2000))
+	if (got > 0 && (!q->solicited || urgent) && !readable(q->side, (int)sh->o.stall * 500))
 		fail(NULL, "%d completions came into an armed CQ without an event%s", got,
 		     q->solicited ? " (one with an error)" : "");
 }

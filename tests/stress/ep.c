@@ -39,11 +39,13 @@ int peer_phase(const struct ep *e)
 	return p >> 8 == e->gen ? (int)(p & 0xff) : -1;
 }
 
+/* Or takes us for dead: it began the generation with a process before this one. */
 bool peer_died(const struct ep *e)
 {
 	const struct sh_side *s = &sh->side[!e->side->id];
 
-	return atomic_load(&s->down) || atomic_load(&s->life) != e->peer_life;
+	return atomic_load(&s->down) || atomic_load(&s->life) != e->peer_life ||
+	       (peer_phase(e) >= 0 && end_peer(e)->with != e->side->life);
 }
 
 bool ep_trouble(struct ep *e)
@@ -57,12 +59,19 @@ void ep_moved(struct ep *e)
 	atomic_store(&e->stamp, now_ms());
 }
 
+static void gone_set(struct ep *e, uint64_t at)
+{
+	atomic_store(&e->gone[e->gen % GONE], at << 16 | (e->gen & 0xffff));
+}
+
+/* The poller may have slept through more than one generation. */
 void ep_late(struct ep *e, uint32_t gen, uint64_t began, const char *what)
 {
-	if (gen != (atomic_load(&e->gone_gen) & 0xffff))
-		fail(e, "a %s completion of generation %u, the last that is gone is %u", what,
-		     gen, atomic_load(&e->gone_gen) & 0xffff);
-	if (began >= atomic_load(&e->gone_at))
+	uint64_t gone = atomic_load(&e->gone[gen % GONE]);
+
+	if (gen != (gone & 0xffff))
+		fail(e, "a %s completion of generation %u, which is not gone", what, gen);
+	if (began >= gone >> 16)
 		fail(e, "a %s completion of generation %u was polled after the end of its QP",
 		     what, gen);
 }
@@ -138,6 +147,7 @@ static void ring_open(struct ep *e)
 	m->win = (uintptr_t)e->win;
 	m->win_key = e->win_mr->rkey;
 	m->stale_key = e->stale_key;
+	m->with = e->peer_life;
 	e->stale_key = e->win_mr->rkey;
 }
 
@@ -178,8 +188,9 @@ static void begin(struct ep *e, uint32_t gen)
  * side 0 has begun it. */
 static bool step_idle(struct ep *e)
 {
-	uint64_t p = atomic_load(&end_peer(e)->phase);
+	/* Before all else: of a process that comes and goes meanwhile we hear then. */
 	uint32_t life = atomic_load(&sh->side[!e->side->id].life);
+	uint64_t p = atomic_load(&end_peer(e)->phase);
 
 	if (atomic_load(&sh->side[!e->side->id].down)) {
 		ep_moved(e);
@@ -222,7 +233,7 @@ static void posting(struct ep *e, bool send, bool recv)
 /* The QP is gone, or reset: from here on no completion of it may be polled. */
 static void models_end(struct ep *e)
 {
-	atomic_store(&e->gone_at, atomic_fetch_add(&e->side->clock, 1) + 1);
+	gone_set(e, atomic_fetch_add(&e->side->clock, 1) + 1);
 	pthread_mutex_lock(&e->sq.lock);
 	e->sq.live = false;
 	pthread_mutex_unlock(&e->sq.lock);
@@ -236,8 +247,7 @@ static void qp_close(struct ep *e)
 	bool keep = e->qp && e->c.keep_qp && !e->c.cm;
 
 	posting(e, false, false);
-	atomic_store(&e->gone_gen, e->gen);
-	atomic_store(&e->gone_at, UINT64_MAX);
+	gone_set(e, UINT64_MAX);
 	atomic_store(&e->used, true);
 	if (e->c.cm) {
 		cm_destroy(e);
@@ -403,7 +413,10 @@ static bool step_connect(struct ep *e)
 				     atomic_load(&end_peer(e)->trouble) == TR_SEEN);
 
 	if (gone && patience_is_over(e)) {
-		give_up(e, false);
+		if (!e->c.cm && phase_mine(e) == PH_NEW)
+			qp_close(e); /* none yet, or one that was kept: in RESET */
+		else
+			give_up(e, false);
 		return true;
 	}
 	if (e->c.cm) {
@@ -451,8 +464,7 @@ static void do_kill(struct ep *e)
 	case K_RESET:
 		e->dirty = true;
 		posting(e, false, false);
-		atomic_store(&e->gone_gen, e->gen);
-		atomic_store(&e->gone_at, UINT64_MAX);
+		gone_set(e, UINT64_MAX);
 		OK(qp_set_state(e->qp, IBV_QPS_RESET));
 		models_end(e);
 		atomic_store(&m->trouble, TR_SEEN);

@@ -64,7 +64,7 @@ const char *const kill_name[KILLS] = {
 
 /* ---- configuration ------------------------------------------------------- */
 
-/* CQ 2 is the one with events, CQ 3 is polled by several threads at once. */
+/* CQs 2 and 6 have events, 3 and 7 are polled by several threads at once. */
 static void draw_side(struct side_cfg *s, const struct opts *o, struct rng *r)
 {
 	static const unsigned depths[] = { 2, 8, 16, 64, MAX_WR };
@@ -72,7 +72,7 @@ static void draw_side(struct side_cfg *s, const struct opts *o, struct rng *r)
 	s->send_cq = (unsigned)rng_below(r, o->cqs);
 	s->recv_cq = (unsigned)rng_below(r, o->cqs);
 	s->srq = o->srqs && rng_chance(r, 35) ? (int)rng_below(r, o->srqs) : -1;
-	if (s->srq >= 0 && s->recv_cq == 3)
+	if (s->srq >= 0 && s->recv_cq % 4 == 3)
 		s->recv_cq = (unsigned)rng_below(r, 3);
 	s->max_send_wr = depths[rng_below(r, 5)];
 	s->max_recv_wr = depths[rng_below(r, 5)];
@@ -80,7 +80,7 @@ static void draw_side(struct side_cfg *s, const struct opts *o, struct rng *r)
 	s->recv_sge = 1 + (unsigned)rng_below(r, MAX_PIECES);
 	s->max_inline = rng_chance(r, 30) ? 0 : (unsigned)rng_log(r, 512);
 	/* Whose completions may come to us in any order must have one for all. */
-	s->sig_all = s->send_cq == 3 || rng_chance(r, 10);
+	s->sig_all = s->send_cq % 4 == 3 || rng_chance(r, 10);
 	s->ex = o->ex && rng_chance(r, 45);
 	s->mw = rng_chance(r, 60) ? o->mw & (1u << rng_below(r, 2)) : 0;
 	s->rd_atomic = 1 + (unsigned)rng_below(r, 16);
@@ -212,7 +212,8 @@ void cfg_draw(struct cfg *c, const struct opts *o, unsigned link, uint32_t gen)
 	c->kept = true;
 	c->uc = before.uc;
 	c->xrc = false;
-	c->pauses &= !c->uc;
+	/* SQ_DRAINED of a pause before may come late. */
+	c->pauses &= !c->uc && !before.pauses;
 	for (int i = 0; i < 2; i++) {
 		struct side_cfg *s = &c->s[i], *b = &before.s[i];
 

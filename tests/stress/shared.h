@@ -39,6 +39,7 @@ struct sh_end {
 	uint32_t win_key, stale_key;
 	uint32_t qpn, psn;
 	uint32_t rqpn; /* the QP that receives: another one with XRC */
+	uint32_t with; /* life of the other side that the generation was begun with */
 
 	/* as a sender: number of requests */
 	_Atomic uint32_t posted, acked;

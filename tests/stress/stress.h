@@ -167,6 +167,8 @@ enum ep_state {
 /* Of the window that an endpoint opens for its peer. */
 enum mw_state { MW_CLOSED, MW_BINDING, MW_OPEN, MW_CLOSING };
 
+enum { GONE = 256 };
+
 enum cm_step { CM_BEGIN, CM_ADDR, CM_ROUTE, CM_CONNECT, CM_ACCEPT };
 
 /* What the CM's events say, until a step of the endpoint reads it. */
@@ -211,8 +213,8 @@ struct ep {
 	_Atomic bool err_seen; /* a completion with an error was seen */
 	_Atomic uint64_t last_wqe; /* side.clock after LAST_WQE_REACHED, or 0 */
 	_Atomic uint64_t stamp;	   /* ms: something moved */
-	_Atomic uint64_t gone_at;  /* side.clock after the end of generation gone_gen */
-	_Atomic uint32_t gone_gen;
+	/* Of the last generations: side.clock after the end of its QP << 16 | number. */
+	_Atomic uint64_t gone[GONE];
 
 	struct sq sq;
 	struct rq rq;

@@ -96,11 +96,21 @@ static void link_print(unsigned link)
 			ep_print(&sides[i]->ep[link]);
 }
 
+/* One of the sides is about to be killed, and the other one knows that already:
+ * what comes of it is no failure. */
+static void wait_if_killed(void)
+{
+	for (int i = 0; i < 2; i++)
+		while (sides[i] && atomic_load(&sh->side[i].down))
+			nap_us(1000);
+}
+
 void fail(struct ep *e, const char *fmt, ...)
 {
 	char text[500];
 	va_list ap;
 
+	wait_if_killed();
 	va_start(ap, fmt);
 	vsnprintf(text, sizeof(text), fmt, ap);
 	va_end(ap);
