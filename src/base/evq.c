@@ -4,8 +4,9 @@
  *
  *	tokens in the fd + those owed + getters in flight == nodes on the list + debt
  *
- * where those owed are on their way (evq_flush), and debt counts the tokens that a
- * remover did not get, because getters were in flight with them. A getter that finds
+ * where those owed are on their way (evq_flush; a remover waits for those that are just
+ * being added), and debt counts the tokens that a remover did not get, because getters
+ * were in flight with them. A getter that finds
  * the list empty pays one. One that pops a node, though its token was that of a
  * removed one, leaves the node's own token behind: so it takes tokens while there is
  * debt. The last getter in flight leaves as many tokens as nodes, and no debt. */
@@ -32,6 +33,7 @@ int evq_init(struct evq *q)
 	lock_init(&q->lock);
 	list_init(&q->head);
 	q->debt = q->owed = q->writers = 0;
+	atomic_init(&q->paying, 0);
 	list_init(&q->owing);
 	return 0;
 }
@@ -92,10 +94,12 @@ static void flush_one(struct evq *q)
 	n = q->owed;
 	q->owed = 0;
 	fd = q->fd;
+	atomic_fetch_add(&q->paying, 1);
 	lock_put(&q->lock);
 	/* Not under the lock, which is what the one who wakes up needs. */
 	if (n && fd >= 0)
 		add_tokens(fd, n);
+	atomic_fetch_sub(&q->paying, 1);
 }
 
 void evq_flush(void)
@@ -167,5 +171,8 @@ void evq_forget_locked(struct evq *q, unsigned k)
 		return;
 	q->owed -= unpaid;
 	q->debt += k - unpaid;
+	/* Tokens that come after this would stay: nobody in flight takes them. */
+	while (q->debt && atomic_load(&q->paying))
+		sched_yield(); /* for one system call that does not block */
 	pay_debt_locked(q);
 }

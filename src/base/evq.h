@@ -15,6 +15,8 @@
 #include "base/list.h"
 #include "base/lock.h"
 
+#include <stdatomic.h>
+
 struct evq {
 	int fd;		  /* close-on-exec, application-visible (low number); -1: a
 			   * plain list, whose owner wakes its readers another way */
@@ -22,6 +24,8 @@ struct evq {
 	struct list head GUARDED_BY(lock);
 	unsigned debt GUARDED_BY(lock); /* tokens that removed nodes left behind */
 	unsigned owed GUARDED_BY(lock); /* tokens that evq_flush() will add */
+	_Atomic unsigned paying; /* evq.c: threads with tokens that are neither owed any
+				  * more nor in the fd yet; raised under the lock */
 	struct list owing;  /* evq.c: among those with tokens owed */
 	unsigned writers;   /* evq.c: threads that are adding them */
 };

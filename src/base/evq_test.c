@@ -322,11 +322,48 @@ static void later(void)
 	evq_fini(&other);
 }
 
+static void *flusher(void *stop)
+{
+	while (!atomic_load((_Atomic bool *)stop))
+		evq_flush();
+	return NULL;
+}
+
+/* Who removes an event whose token is just being added leaves nothing in the
+ * descriptor: a program that polls it would be told of an event for ever. */
+static void removed_in_a_flush(void)
+{
+	struct ev ev = { .n = 0 };
+	_Atomic bool stop = false;
+	int stayed = 0;
+	pthread_t th;
+	struct evq q;
+
+	REQUIRE(evq_init(&q) == 0);
+	REQUIRE(pthread_create(&th, NULL, flusher, &stop) == 0);
+	for (int i = 0; i < 100000; i++) {
+		push_later(&q, &ev, 1);
+		for (volatile int k = 0; k < i % 200; k++)
+			;
+		lock_get(&q.lock);
+		list_del(&ev.link);
+		evq_forget_locked(&q, 1);
+		lock_put(&q.lock);
+		stayed += readable(q.fd);
+	}
+	CHECK_EQ(stayed, 0);
+	atomic_store(&stop, true);
+	pthread_join(th, NULL);
+	CHECK_EQ(q.debt, 0);
+	evq_fini(&q);
+}
+
 int main(int argc, char **argv)
 {
 	t_init(argc, argv);
 	T_RUN(order_and_readability);
 	T_RUN(later);
+	T_RUN(removed_in_a_flush);
 	T_RUN(forgets_tokens);
 	T_RUN(token_of_a_removed_event);
 	T_RUN(interrupted);
