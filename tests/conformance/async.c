@@ -207,12 +207,15 @@ static void drained(void)
 	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_RTS };
 
 	plain_pair();
+	exchange(&x, &y, 1); /* the connection is there: what is posted is begun at once */
+	rarely_not_ready(&y);
 	drain(true); /* nothing is under way */
 	expect(IBV_EVENT_SQ_DRAINED, x.qp);
 	silence();
 	OK(ibv_modify_qp(x.qp, &attr, IBV_QP_STATE));
 	post(1, IBV_WR_SEND, 0, 10); /* waits for a receive */
 	usleep(20000); /* time is the point: it is tried, not only posted */
+	conf_settle(); /* ... by a thread that may have had no time */
 	drain(true);
 	silence();
 	post(2, IBV_WR_SEND, 0, 10); /* posted in SQD: stays */

@@ -294,6 +294,10 @@ static void signal_gives_eintr(void)
 	install(0);
 	t = conf_thread(get_one, &g);
 	signal_it(t, 1);
+	while (!got_events) { /* the first may have met it asleep on its way to the call */
+		conf_blocked(t);
+		EQ(pthread_kill(t, SIGUSR1), 0);
+	}
 	conf_join(t);
 	EQ(g.ret, -1);
 	EQ(g.err, EINTR);

@@ -505,6 +505,7 @@ static void active_destroyed_before_accept(void)
 	OK(rdma_destroy_id(c.a));
 	c.a = NULL;
 	conf_quiet(c.lch, CONF_QUIET); /* no events before accept */
+	conf_settle(); /* the end was seen */
 	ERR(rdma_accept(c.p, &param), EINVAL);
 	conf_quiet(c.lch, 50);
 	conf_pair_free(&c);

@@ -700,6 +700,7 @@ static void mixed_traffic(void)
 static struct {
 	volatile uint8_t *p;
 	atomic_uint seen, bad;
+	atomic_bool stop;
 	unsigned rounds, len;
 } spin;
 
@@ -709,9 +710,13 @@ static void *spinner(void *arg)
 		uint8_t want = n % 250 + 1;
 
 		/* Yields now and then: there may be fewer processors than spinners. */
-		for (unsigned i = 1; spin.p[spin.len - 1] != want; i++)
-			if (i % 1024 == 0)
-				sched_yield();
+		for (unsigned i = 1; spin.p[spin.len - 1] != want; i++) {
+			if (i % 1024)
+				continue;
+			if (spin.stop)
+				return arg;
+			sched_yield();
+		}
 		for (unsigned i = 0; i < spin.len; i++)
 			if (spin.p[i] != want) {
 				spin.bad++;
@@ -726,6 +731,7 @@ static void last_byte_is_last(void)
 {
 	struct ibv_send_wr wr;
 	struct ibv_sge sge;
+	uint64_t end;
 	pthread_t t;
 
 	start(65536, NULL);
@@ -735,13 +741,16 @@ static void last_byte_is_last(void)
 	t = conf_thread(spinner, NULL);
 	sge = conf_sge(&a, 0, spin.len);
 	wr = conf_rdma(1, IBV_WR_RDMA_WRITE, &sge, 1, p.p, p.mr->rkey);
-	for (unsigned n = 1; n <= spin.rounds; n++) {
+	/* A round is a turn of both threads: fewer of them where others want the processors. */
+	end = conf_now() + conf_ms(15000) * 1000000ull;
+	for (unsigned n = 1; n <= spin.rounds && conf_now() < end; n++) {
 		memset(a.p, n % 250 + 1, spin.len);
 		OK(conf_post(c.a->qp, &wr));
 		conf_wc_ok(c.a->send_cq, 1);
 		while (spin.seen < n)
 			sched_yield();
 	}
+	spin.stop = true;
 	conf_join(t);
 	EQ(spin.bad, 0);
 	stop();

@@ -283,11 +283,11 @@ static void clock_runs(void)
 
 	open_device();
 	x = attr_ex();
+	t0 = conf_now();
 	r = ibv_query_rt_values_ex(dev.ctx, &a);
 	if (r == EOPNOTSUPP || r == ENOSYS)
 		SKIP("no clock");
 	EQ(r, 0);
-	t0 = conf_now();
 	usleep(50000); /* time is the point */
 	OK(ibv_query_rt_values_ex(dev.ctx, &b));
 	t1 = conf_now();
@@ -295,7 +295,7 @@ static void clock_runs(void)
 	ticks = (double)(b.raw_clock.tv_sec - a.raw_clock.tv_sec) * 1e9 +
 		(double)(b.raw_clock.tv_nsec - a.raw_clock.tv_nsec);
 	seconds = (double)(t1 - t0) / 1e9;
-	/* At the announced rate; both were read in a moment of t0 and t1. */
+	/* At the announced rate; both were read between t0 and t1. */
 	CHECK(ticks / ((double)x.hca_core_clock * 1e3) > 0.049);
 	CHECK(ticks / ((double)x.hca_core_clock * 1e3) < seconds * 1.1 + 0.05);
 	if (conf_user_device())

@@ -18,14 +18,27 @@ static void stop(struct rdma_cm_id *listener)
 	rdma_destroy_event_channel(ach);
 }
 
-/* An active id whose request is on the way. */
-static struct rdma_cm_id *connecting(conf_sa dst)
+static struct rdma_cm_id *resolved(conf_sa dst)
 {
-	struct rdma_conn_param param = conf_param();
 	struct rdma_cm_id *id = conf_route_resolved(ach, dst);
 
 	conf_qp(id, 2);
+	return id;
+}
+
+static void request(struct rdma_cm_id *id)
+{
+	struct rdma_conn_param param = conf_param();
+
 	OK(rdma_connect(id, &param));
+}
+
+/* An active id whose request is on the way. */
+static struct rdma_cm_id *connecting(conf_sa dst)
+{
+	struct rdma_cm_id *id = resolved(dst);
+
+	request(id);
 	return id;
 }
 
@@ -390,9 +403,11 @@ static void unanswered_request_is_unreachable(void)
 	setenv("ANYRDMA_CM_RETRIES", "5", 1);
 	start();
 	l = conf_listen(lch, AF_INET, 1);
-	a = connecting(conf_listen_addr(l));
+	a = resolved(conf_listen_addr(l));
+	b = resolved(conf_listen_addr(l)); /* before a's request can give up */
+	request(a);
 	wait_readable(lch);
-	b = connecting(conf_listen_addr(l));
+	request(b);
 	do {
 		AT("waiting for UNREACHABLE");
 		MUST(ev = conf_next(ach, conf_user_device() ? conf_ms(CONF_WAIT) : 150000));

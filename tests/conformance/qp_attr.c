@@ -587,7 +587,9 @@ static void no_way_back_while_draining(void)
 	y = side(2);
 	join(&x, &y);
 	exchange(&x, &y, 9); /* so that what follows leaves at once */
+	rarely_not_ready(&y);
 	put(1, 1000);	     /* receiver not ready */
+	conf_settle(); /* a thread that was at this QP has begun it for us */
 	EQ(drain(true), 0);
 	conf_qp_query(x.qp, &attr);
 	EQ(attr.sq_draining, 1);

@@ -710,8 +710,8 @@ static void arrived(unsigned n, uint32_t imm)
 
 static void regions_of_threads(void)
 {
-	uint64_t end = conf_now() + conf_ms(CONF_WAIT) * 1000000ull;
-	unsigned sent = 0, n = 0;
+	uint64_t end = 0; /* while nothing moves */
+	unsigned sent = 0, n = 0, seen_at = UINT32_MAX;
 	pthread_t t[THREADS];
 	struct ibv_wc wc;
 
@@ -722,6 +722,9 @@ static void regions_of_threads(void)
 	for (uintptr_t i = 0; i < THREADS; i++)
 		t[i] = conf_thread(poster, (void *)i);
 	while (n < THREADS * EACH || sent < THREADS * EACH) {
+		if (n + sent != seen_at)
+			end = conf_now() + conf_ms(CONF_WAIT) * 1000000ull;
+		seen_at = n + sent;
 		CHECK(conf_now() < end);
 		if (ibv_poll_cq(y.cq, 1, &wc) == 1) {
 			EQ(wc.status, IBV_WC_SUCCESS);

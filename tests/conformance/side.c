@@ -197,6 +197,13 @@ void join(struct side *x, struct side *y)
 	EQ(to_rts(y), 0);
 }
 
+void rarely_not_ready(struct side *s)
+{
+	struct ibv_qp_attr attr = { .min_rnr_timer = 31 }; /* 491.52 ms */
+
+	EQ(ibv_modify_qp(s->qp, &attr, IBV_QP_MIN_RNR_TIMER), 0);
+}
+
 void exchange(struct side *x, struct side *y, uint32_t seed)
 {
 	struct ibv_sge sge = conf_sge(&x->b, 0, 100000);

@@ -55,6 +55,9 @@ int to_rtr(struct side *s, uint32_t qpn, uint32_t psn, const union ibv_gid *dgid
 int to_rts(struct side *s);
 int to_state(struct side *s, enum ibv_qp_state state); /* no other attribute */
 void join(struct side *x, struct side *y);
+/* From now on the peer of this QP in RTS waits for its receives without trying again and
+ * again: conf_settle() works. */
+void rarely_not_ready(struct side *s);
 /* Sends, writes and reads 100000 bytes from x to y. */
 void exchange(struct side *x, struct side *y, uint32_t seed);
 

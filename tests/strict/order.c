@@ -270,8 +270,10 @@ static void write_behind_a_read_of_the_same_place(void)
 static struct {
 	volatile uint8_t *at;
 	atomic_uint seen, bad;
+	atomic_bool stop;
 	unsigned rounds;
 	size_t len;
+	uint64_t end; /* from then on two rounds each: others want the processors */
 } spin;
 
 static void *spinner(void *arg)
@@ -279,9 +281,13 @@ static void *spinner(void *arg)
 	for (unsigned n = 1; n <= spin.rounds; n++) {
 		uint8_t want = n % 250 + 1;
 
-		for (unsigned i = 1; spin.at[spin.len - 1] != want; i++)
-			if (i % 1024 == 0)
-				sched_yield();
+		for (unsigned i = 1; spin.at[spin.len - 1] != want; i++) {
+			if (i % 1024)
+				continue;
+			if (spin.stop)
+				return arg;
+			sched_yield();
+		}
 		for (size_t i = 0; i < spin.len; i++)
 			if (spin.at[i] != want) {
 				spin.bad++;
@@ -303,15 +309,17 @@ static void watch(size_t off, size_t len, unsigned rounds)
 	spin.len = len;
 	spin.rounds = rounds;
 	spin.seen = 0;
+	spin.stop = false;
 	spin.at[len - 1] = 0;
 	t = conf_thread(spinner, NULL);
-	for (unsigned n = 1; n <= rounds; n++) {
+	for (unsigned n = 1; n <= rounds && (n <= 2 || conf_now() < spin.end); n++) {
 		memset(a.b.p, n % 250 + 1, len);
 		OK(conf_post(a.qp, &wr));
 		conf_wc_ok(a.scq, 1);
 		while (spin.seen < n)
 			sched_yield();
 	}
+	spin.stop = true;
 	conf_join(t);
 }
 
@@ -320,6 +328,7 @@ static void check_last_byte(const size_t *len, int n, unsigned bytes)
 	static const size_t offs[] = { 0, 1, 60, 4093 };
 
 	st_open(NULL);
+	spin.end = conf_now() + conf_ms(30000) * 1000000ull;
 	for (int i = 0; i < n; i++)
 		for (unsigned k = 0; k < sizeof(offs) / sizeof(offs[0]); k++) {
 			unsigned rounds = bytes / (unsigned)len[i];
