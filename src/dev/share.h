@@ -19,7 +19,7 @@
 #include "dev/dev.h"
 
 enum {
-	SHARE_VERSION = 2,
+	SHARE_VERSION = 3,
 	SHARE_DOORS = 65536,
 	SHARE_KEYS = DEV_MAX_MR + DEV_MAX_MW,
 	SHARE_KEY_MASK = 0xffffff,

@@ -4,8 +4,9 @@
  * The target opens its own /proc/self/mem and passes the descriptor. Unlike a pid it
  * names the memory: after an exec or the end of the target it moves 0 bytes, and it
  * works across pid namespaces. process_vm_writev() is faster for much data, but goes
- * by pid. So each such call comes after a read of the target's nonce through the
- * descriptor: while the memory is there, its process is, and the pid is its.
+ * by pid. So each such call comes after a look through the descriptor: while the
+ * memory is there, its process is, and the pid is its. And if it ends in between, the
+ * call does not get past the gate (shm/gate.h).
  *
  * What the target allows it says in a table (dev/share.h), which is looked at under
  * a word of ours that it waits for before it takes anything back. What the table
@@ -31,7 +32,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
-#include <sys/random.h>
 #include <sys/uio.h>
 #include <sys/vfs.h>
 #include <unistd.h>
@@ -55,7 +55,7 @@ struct direct {
 	bool self;
 	pid_t pid;		/* 0: of another pid namespace */
 	_Atomic bool by_pid, off; /* calls by pid work; nothing does any more */
-	uint64_t nonce_at, nonce;
+	struct gate gate;
 	/* as target */
 	struct direct_shared *theirs;
 	int sock; /* its end tells of the peer's; -1 within a process; the link's */
@@ -70,10 +70,6 @@ static struct {
 	struct lock lock; /* innermost */
 	struct list list;
 } targets = { LOCK_INIT, LIST_INIT(targets.list) };
-
-static uint64_t nonce; /* drawn once; targets.lock */
-
-static bool nonce_there(const struct direct *d);
 
 /* ---- the target's side ------------------------------------------------------------- */
 
@@ -110,18 +106,16 @@ static int open_memory(void)
 	lock_assert_held(&targets.lock);
 	if (mem < 0)
 		mem = fdset_take(open("/proc/self/mem", O_RDWR | O_CLOEXEC));
-	while (mem >= 0 && !nonce)
-		if (getrandom(&nonce, sizeof(nonce), GRND_NONBLOCK) != sizeof(nonce))
-			nonce = loop_now();
 	return mem;
 }
 
 unsigned direct_offer(struct direct_offer *o, int *fds)
 {
+	struct gate gate;
 	int mem = -1;
 
 	*o = (struct direct_offer){ 0 };
-	if (share_fd() < 0 || !allowed())
+	if (share_fd() < 0 || !allowed() || gate_own(&gate))
 		return 0;
 	lock_get(&targets.lock);
 	mem = open_memory();
@@ -135,8 +129,7 @@ unsigned direct_offer(struct direct_offer *o, int *fds)
 	fds[1] = mem;
 	o->fds = DIRECT_FDS;
 	o->table = SHARE_VERSION;
-	o->nonce_at = (uintptr_t)&nonce;
-	o->nonce = nonce;
+	o->gate = gate;
 	return DIRECT_FDS;
 }
 
@@ -144,7 +137,7 @@ unsigned direct_offer(struct direct_offer *o, int *fds)
 static bool alive(const struct direct *d)
 {
 	if (d->mem >= 0)
-		return nonce_there(d);
+		return gate_in(&d->gate, d->mem);
 	return !d->pid || !kill(d->pid, 0) || errno != ESRCH;
 }
 
@@ -264,14 +257,6 @@ static bool table_take(struct direct *d, int fd)
 	return !ret;
 }
 
-static bool nonce_there(const struct direct *d)
-{
-	uint64_t is;
-
-	return pread(d->mem, &is, sizeof(is), (off_t)d->nonce_at) == sizeof(is) &&
-	       is == d->nonce;
-}
-
 static bool memory_take(struct direct *d, int fd)
 {
 	struct statfs fs;
@@ -279,19 +264,13 @@ static bool memory_take(struct direct *d, int fd)
 	if (fstatfs(fd, &fs) || fs.f_type != PROC_SUPER_MAGIC)
 		return false;
 	d->mem = fdset_take(fcntl(fd, F_DUPFD_CLOEXEC, 0));
-	return d->mem >= 0 && nonce_there(d);
+	return d->mem >= 0 && gate_in(&d->gate, d->mem);
 }
 
 /* Does the pid name the same process in our namespace, and may we? */
 static bool pid_works(const struct direct *d)
 {
-	uint64_t is = 0;
-	struct iovec here = { &is, sizeof(is) };
-	struct iovec there = { (void *)(uintptr_t)d->nonce_at, sizeof(is) };
-
-	return d->pid && conf_get()->direct != CONF_DIRECT_MEM &&
-	       process_vm_readv(d->pid, &here, 1, &there, 1, 0) == sizeof(is) &&
-	       is == d->nonce;
+	return d->pid && conf_get()->direct != CONF_DIRECT_MEM && gate_of(&d->gate, d->pid);
 }
 
 static struct direct *direct_new(struct link *l, int side)
@@ -327,8 +306,7 @@ void direct_join(struct link *l, int side, const struct direct_offer *o, const i
 	if (o->fds != DIRECT_FDS || n != DIRECT_FDS || o->table != SHARE_VERSION ||
 	    conf_get()->direct == CONF_DIRECT_OFF)
 		return;
-	d->nonce_at = o->nonce_at;
-	d->nonce = o->nonce;
+	d->gate = o->gate;
 	d->off = !table_take(d, fds[0]) || !memory_take(d, fds[1]);
 	d->by_pid = !d->off && pid_works(d);
 	atomic_store(&d->ours->works, !d->off);
@@ -531,25 +509,26 @@ static void copy_advance(struct copy *c, size_t n)
 
 static ssize_t copy_by_pid(struct direct *d, const struct copy *c, int n, size_t len)
 {
-	struct iovec there = { (void *)(uintptr_t)c->at, len };
-	ssize_t ret;
+	ssize_t ret = -ESTALE;
 
-	if (!nonce_there(d)) {
+	if (gate_in(&d->gate, d->mem))
+		ret = gate_copy(&d->gate, d->pid, c->read, c->iov, n, c->at, len);
+	switch (ret) {
+	case -ESTALE:
 		log_info("process %d is not what it was", (int)d->pid);
 		turn_off(d);
 		return -EPIPE;
-	}
-	ret = c->read ? process_vm_readv(d->pid, c->iov, (unsigned long)n, &there, 1, 0) :
-			process_vm_writev(d->pid, c->iov, (unsigned long)n, &there, 1, 0);
-	if (ret >= 0)
-		return ret;
-	if (errno == EPERM || errno == ENOSYS || errno == EACCES || errno == ESRCH) {
+	case -EPERM:
+	case -ENOSYS:
+	case -EACCES:
+	case -ESRCH:
 		log_info("process %d: no access by pid any more: %s", (int)d->pid,
-			 strerror(errno));
+			 strerror((int)-ret));
 		atomic_store(&d->by_pid, false);
 		return 0;
+	default:
+		return ret;
 	}
-	return -errno;
 }
 
 static ssize_t copy_by_mem(struct direct *d, const struct copy *c, int n)

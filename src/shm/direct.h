@@ -5,6 +5,8 @@
 #ifndef ANYRDMA_SHM_DIRECT_H
 #define ANYRDMA_SHM_DIRECT_H
 
+#include "shm/gate.h"
+
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -36,9 +38,8 @@ struct direct_shared {
 /* Goes with a greeting. */
 struct direct_offer {
 	uint32_t fds;	   /* DIRECT_FDS, or 0: no offer */
-	uint32_t table;	   /* SHARE_VERSION */
-	uint64_t nonce_at; /* an address of the target, */
-	uint64_t nonce;	   /* and the word that is there */
+	uint32_t table;	   /* SHARE_VERSION, of all that follows from an offer */
+	struct gate gate;  /* of the target */
 };
 
 /* Fills in what we allow; the number of descriptors in fds, which stay ours. */

@@ -160,7 +160,7 @@ static void open_device(void)
 
 /* ---- what it offers ----------------------------------------------------------------- */
 
-static uint64_t nonce = 0x0123456789abcdef;
+static uint64_t gate[2] = { 0x0123456789abcdef };
 static uint8_t source[REGION];
 
 static void publish(struct share_table *t, uint32_t key, uint64_t len, void *addr,
@@ -197,7 +197,7 @@ static void offer(struct direct_offer *o, int *fds)
 	}
 	fds[0] = table;
 	fds[1] = mem;
-	*o = (struct direct_offer){ DIRECT_FDS, SHARE_VERSION, (uintptr_t)&nonce, nonce };
+	*o = (struct direct_offer){ DIRECT_FDS, SHARE_VERSION, { (uintptr_t)gate, gate[0] } };
 }
 
 /* Another connection of the same process: an atomic, which no direct access spares the

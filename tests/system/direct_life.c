@@ -270,10 +270,10 @@ static int board_file(void)
 	return fd;
 }
 
-static void another_program(void)
+static struct peer start_target_execs(void)
 {
+	static int fd;
 	struct peer t;
-	int fd;
 
 #ifdef CONF_TSAN
 	SKIP("the sanitizer has another use for the addresses");
@@ -283,8 +283,46 @@ static void another_program(void)
 	t = peer_start(target_execs, &fd);
 	far_open(0, 1);
 	far_meet();
+	return t;
+}
+
+static void another_program(void)
+{
+	struct peer t = start_target_execs();
+
 	hammer();
 	peer_end(&t);
+}
+
+static void let_it_exec(void)
+{
+	atomic_store(&board->word[0], 1000);
+	WAIT_FOR(atomic_load(&board->word[1]));
+}
+
+/* The other program is there when everything has been checked and the kernel is called. */
+static void exec_at_the_call(enum ibv_wr_opcode op)
+{
+	struct peer t = start_target_execs();
+	pthread_t thread;
+
+	memset(far_side[0].b.p, 1, VICTIM);
+	far_do(0, IBV_WR_RDMA_WRITE, 0, 200, IBV_WC_SUCCESS);
+	thread = far_hold_process_vm(let_it_exec);
+	far_do(0, op, 0, VICTIM, IBV_WC_RETRY_EXC_ERR);
+	atomic_store(&board->word[2], 1);
+	conf_join(thread);
+	peer_end(&t);
+}
+
+static void written_to_another_program(void)
+{
+	exec_at_the_call(IBV_WR_RDMA_WRITE);
+}
+
+static void read_from_another_program(void)
+{
+	exec_at_the_call(IBV_WR_RDMA_READ);
 }
 
 static void target_waits_for_its_end(struct peer *me, void *arg)
@@ -354,6 +392,8 @@ static const struct conf_case cases[] = {
 	CASE(user_of_no_rights),
 	CASE(out_of_a_namespace),
 	CASE(another_program),
+	CASE(written_to_another_program),
+	CASE(read_from_another_program),
 	CASE(pid_is_used_again),
 };
 

@@ -4,6 +4,7 @@
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <stddef.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
@@ -111,20 +112,57 @@ void far_end(struct peer *t)
 	peer_end(t);
 }
 
-void far_forbid_process_vm(int with)
+/* What process_vm_* of all threads comes to from now on. */
+static int filter_process_vm(uint32_t action, unsigned flags)
 {
 	struct sock_filter code[] = {
 		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
 		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_process_vm_writev, 1, 0),
 		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_process_vm_readv, 0, 1),
-		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | (uint32_t)with),
+		BPF_STMT(BPF_RET | BPF_K, action),
 		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
 	};
 	struct sock_fprog prog = { sizeof(code) / sizeof(code[0]), code };
+	long ret;
 
 	OK(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0));
-	if (prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &prog))
-		SKIP("no seccomp filters here");
+	ret = syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_TSYNC | flags,
+		      &prog);
+	if (ret < 0 || (ret && !flags))
+		SKIP("no such seccomp filters here");
+	return (int)ret;
+}
+
+void far_forbid_process_vm(int with)
+{
+	filter_process_vm(SECCOMP_RET_ERRNO | (uint32_t)with, 0);
+}
+
+static struct {
+	int fd;
+	void (*run)(void);
+} held;
+
+static void *hold(void *arg)
+{
+	struct seccomp_notif call = { 0 };
+	struct seccomp_notif_resp resp = { .flags = SECCOMP_USER_NOTIF_FLAG_CONTINUE };
+
+	(void)arg;
+	OK(ioctl(held.fd, SECCOMP_IOCTL_NOTIF_RECV, &call));
+	held.run();
+	resp.id = call.id;
+	OK(ioctl(held.fd, SECCOMP_IOCTL_NOTIF_SEND, &resp));
+	close(held.fd); /* for others there is no such call */
+	return NULL;
+}
+
+pthread_t far_hold_process_vm(void (*run)(void))
+{
+	held.run = run;
+	held.fd = filter_process_vm(SECCOMP_RET_USER_NOTIF, SECCOMP_FILTER_FLAG_NEW_LISTENER |
+					    SECCOMP_FILTER_FLAG_TSYNC_ESRCH);
+	return conf_thread(hold, NULL);
 }
 
 static atomic_int dereg_tid, dereg_done;

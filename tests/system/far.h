@@ -52,6 +52,9 @@ void far_end(struct peer *t);
 
 /* From now on process_vm_readv() and _writev() fail with this errno, in this process. */
 void far_forbid_process_vm(int with);
+/* The next call waits until `run` has returned in the thread that this returns; those
+ * after it fail with ENOSYS. */
+pthread_t far_hold_process_vm(void (*run)(void));
 /* Deregisters in a thread; it is through, or sleeps because the peer was stopped in our
  * memory. Once in a case. */
 pthread_t far_dereg(struct ibv_mr *mr);

@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "shm/gate.h"
+
+#include "base/lock.h"
+#include "base/loop.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+/* What the page begins with. */
+struct page {
+	uint64_t nonce;
+	uint64_t written; /* by all who pass, at the same time */
+};
+
+static struct {
+	struct lock lock;
+	struct page *page;
+} own = { .lock = LOCK_INIT };
+
+static uint64_t draw(void)
+{
+	uint64_t v;
+
+	return getrandom(&v, sizeof(v), GRND_NONBLOCK) == sizeof(v) ? v : loop_now();
+}
+
+/* Anywhere in 64 TiB, by ourselves: address space layout randomization may be switched
+ * off, and a program that is started again would have its page at the same place. The
+ * kernel takes another place if it does not like this one. */
+static struct page *page_new(void)
+{
+	uint64_t hint = (draw() & ((1ull << 46) - 1) & ~0xffffull) | 1ull << 33;
+	size_t size = (size_t)sysconf(_SC_PAGESIZE);
+	void *p = mmap((void *)(uintptr_t)hint, size, PROT_READ | PROT_WRITE,
+		       MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	if (p == MAP_FAILED)
+		return NULL;
+	madvise(p, size, MADV_DONTFORK); /* a child may get our pid one day */
+	((struct page *)p)->nonce = draw();
+	return p;
+}
+
+int gate_own(struct gate *g)
+{
+	int ret = 0;
+
+	lock_get(&own.lock);
+	if (!own.page)
+		own.page = page_new();
+	if (own.page)
+		*g = (struct gate){ (uintptr_t)own.page, own.page->nonce };
+	else
+		ret = -errno;
+	lock_put(&own.lock);
+	return ret;
+}
+
+bool gate_in(const struct gate *g, int mem)
+{
+	uint64_t is;
+
+	return pread(mem, &is, sizeof(is), (off_t)g->at) == sizeof(is) && is == g->nonce;
+}
+
+bool gate_of(const struct gate *g, pid_t pid)
+{
+	uint64_t is = 0;
+	struct iovec here = { &is, sizeof(is) };
+	struct iovec there = { (void *)(uintptr_t)g->at, sizeof(is) };
+
+	return process_vm_readv(pid, &here, 1, &there, 1, 0) == sizeof(is) && is == g->nonce;
+}
+
+ssize_t gate_copy(const struct gate *g, pid_t pid, bool read, const struct iovec *iov,
+		  int n, uint64_t at, size_t len)
+{
+	uint64_t word = 0;
+	struct iovec here[GATE_PIECES + 1] = { { &word, sizeof(word) } };
+	struct iovec there[2] = {
+		{ (void *)(uintptr_t)(g->at + (read ? 0 : offsetof(struct page, written))),
+		  sizeof(word) },
+		{ (void *)(uintptr_t)at, len },
+	};
+	ssize_t ret;
+
+	if (n > GATE_PIECES)
+		return -EINVAL;
+	memcpy(here + 1, iov, (size_t)n * sizeof(*iov));
+	ret = read ? process_vm_readv(pid, here, (unsigned long)n + 1, there, 2, 0) :
+		     process_vm_writev(pid, here, (unsigned long)n + 1, there, 2, 0);
+	if (ret < 0)
+		return errno == EFAULT ? -ESTALE : -errno;
+	if (ret < (ssize_t)sizeof(word) || (read && word != g->nonce))
+		return -ESTALE;
+	return ret > (ssize_t)sizeof(word) ? ret - (ssize_t)sizeof(word) : -EFAULT;
+}

@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* A page by which memory is known: one program has it, at a place of its own choice,
+ * and what runs under its pid later has not.
+ *
+ * process_vm_readv() and process_vm_writev() go by pid, but look up the memory once in
+ * a call and stop at the first piece that is not there. So each call passes through
+ * the gate first: of another program it moves nothing, whenever the exec came. */
+#ifndef ANYRDMA_SHM_GATE_H
+#define ANYRDMA_SHM_GATE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/uio.h>
+
+struct gate {
+	uint64_t at;	/* address in its program: the nonce, then a word to be written */
+	uint64_t nonce;
+};
+
+/* Ours, made by the first call. 0 or -errno. */
+int gate_own(struct gate *g);
+/* Is it there, in the memory of a /proc/PID/mem? */
+bool gate_in(const struct gate *g, int mem);
+/* Is it there, in the memory of a process that we may access by its pid? */
+bool gate_of(const struct gate *g, pid_t pid);
+
+enum { GATE_PIECES = 64 };
+
+/* Moves len bytes between `at` in the process and iov, at most GATE_PIECES of them.
+ * Bytes, or -errno; -ESTALE: the pid has another memory. What was read from that is in
+ * iov then. */
+ssize_t gate_copy(const struct gate *g, pid_t pid, bool read, const struct iovec *iov,
+		  int n, uint64_t at, size_t len);
+
+#endif
