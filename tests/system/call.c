@@ -351,6 +351,7 @@ static void late_server(struct peer *me, void *arg)
 	listener = listen_on(ch, 0);
 	peer_say_u32(me, ntohs(rdma_get_src_port(listener)));
 	peer_hear(me, 'g');
+	conf_settle(); /* who has gone has gone: accept knows */
 	for (;; gone++) {
 		ev = conf_get(ch, NULL, RDMA_CM_EVENT_CONNECT_REQUEST);
 		id = ev->id;
@@ -385,6 +386,7 @@ static void callers_that_do_not_wait(void)
 		hang_up(&c);
 	}
 	call(&c, port);
+	conf_settle();
 	peer_say(&p, 'g');
 	reached(&c);
 	/* Requests that were queued when their caller went are still fetched. */

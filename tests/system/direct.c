@@ -400,7 +400,9 @@ static void target_takes_back(struct peer *me, void *arg)
 	far_meet();
 	for (unsigned i = 0; i < HAMMER; i++) {
 		p = (uint8_t *)(uintptr_t)board->addr[i];
-		WAIT_FOR(atomic_load(&board->word[0]) == i + 1 && ((volatile uint8_t *)p)[LEN - 1]);
+		WAIT_FOR(atomic_load(&board->word[0]) == i + 1 &&
+			 ((volatile uint8_t *)p)[LEN - 1] &&
+			 atomic_load(&board->word[2]) >= 2 * (i + 1));
 		take_back(&far_side[i], how, mr[i]);
 		if (how == DEREG)
 			watch(p, LEN);
@@ -434,6 +436,7 @@ static void hammered(enum how how)
 			far_post(i, IBV_WR_RDMA_WRITE, 7, 0, len);
 			conf_wc(far_side[i].cq, &wc);
 			done += !wc.status;
+			atomic_store(&board->word[2], done);
 		} while (!wc.status);
 		EQ(wc.status, wanted(how));
 		WAIT_FOR(atomic_load(&board->word[1]) == i + 1);

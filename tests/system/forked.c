@@ -143,7 +143,7 @@ static void child_that_outlives(void)
 {
 	struct rdma_conn_param param = conf_param();
 	struct rdma_cm_id *again, *id;
-	int hold[2];
+	int hold[2], there[2];
 	conf_sa addr;
 	pid_t pid;
 	char x;
@@ -151,12 +151,16 @@ static void child_that_outlives(void)
 	start();
 	addr = conf_listen_addr(c.listener);
 	OK(pipe(hold));
+	OK(pipe(there));
 	pid = fork();
 	if (!pid) {
 		close(hold[1]);
+		if (write(there[1], "", 1) != 1)
+			_exit(2);
 		_exit(read(hold[0], &x, 1) != 0);
 	}
 	close(hold[0]);
+	EQ(read(there[0], &x, 1), 1); /* until it runs it has what we had */
 	OK(rdma_destroy_id(c.listener));
 	c.listener = NULL;
 	id = conf_route_resolved(c.ach, addr);

@@ -273,6 +273,7 @@ static void client_killed_before_accept(void)
 	end_request(&e);
 	peer_kill(&p);
 	conf_quiet(e.ch, CONF_QUIET); /* no events before accept */
+	conf_settle();
 	ERR(rdma_accept(e.id, &param), EINVAL);
 	EQ(conf_qp_state(e.id->qp), IBV_QPS_ERR);
 	end_free(&e);
