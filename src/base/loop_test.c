@@ -176,45 +176,74 @@ static void tm_fire(struct loop_timer *t)
 	atomic_fetch_add(&tm_order, 1);
 }
 
+/* Runs fn in the loop's thread: no timer fires before it is through. */
+static void in_loop(void (*fn)(struct loop_work *w))
+{
+	static struct loop_work w;
+
+	w.run = fn;
+	CHECK(loop_post(&w));
+	loop_passed();
+}
+
+enum { TIMERS = 500 };
+static struct tm_ ordered[TIMERS];
+static uint64_t ordered_base;
+
+static void set_in_no_order(struct loop_work *w)
+{
+	(void)w;
+	ordered_base = loop_now() + 30 * MSEC;
+	for (int i = 0; i < TIMERS; i++) {
+		int slot = i * 211 % TIMERS;
+
+		ordered[slot].t.fire = tm_fire;
+		CHECK(loop_timer_set(&ordered[slot].t,
+				     ordered_base + (uint64_t)slot * 10000));
+	}
+}
+
 static void timer_order(void)
 {
-	enum { N = 500 };
-	static struct tm_ x[N];
-	uint64_t base = loop_now() + 30 * MSEC;
 	int wrong = 0, early = 0;
 
 	tm_order = 0;
-	for (int i = 0; i < N; i++) {
-		int slot = i * 211 % N; /* in no order */
-
-		x[slot].t.fire = tm_fire;
-		CHECK(loop_timer_set(&x[slot].t, base + (uint64_t)slot * 10000));
-	}
-	CHECK(T_WAIT(tm_order == N, 5000));
-	for (int i = 0; i < N; i++) {
-		wrong += x[i].order != i || x[i].fired != 1;
-		early += x[i].at < base + (uint64_t)i * 10000;
+	in_loop(set_in_no_order);
+	CHECK(T_WAIT(tm_order == TIMERS, 5000));
+	for (int i = 0; i < TIMERS; i++) {
+		wrong += ordered[i].order != i || ordered[i].fired != 1;
+		early += ordered[i].at < ordered_base + (uint64_t)i * 10000;
 	}
 	CHECK_EQ(wrong, 0);
 	CHECK_EQ(early, 0);
 }
 
+static struct tm_ late, never;
+
+static void set_and_move(struct loop_work *w)
+{
+	uint64_t now = loop_now();
+
+	(void)w;
+	CHECK(!loop_timer_stop(&never.t));
+	CHECK(loop_timer_set(&never.t, now + 5 * MSEC));
+	CHECK(loop_timer_set(&late.t, now + 5 * MSEC));
+	CHECK(!loop_timer_set(&late.t, now + 60 * MSEC)); /* later: lazily */
+	CHECK(loop_timer_stop(&never.t));
+	CHECK(!loop_timer_stop(&never.t));
+}
+
 static void timer_moves(void)
 {
-	static struct tm_ late, soon, never;
+	static struct tm_ soon;
 	uint64_t now = loop_now();
 
 	late.t.fire = soon.t.fire = never.t.fire = tm_fire;
-	CHECK(!loop_timer_stop(&never.t));
-	CHECK(loop_timer_set(&never.t, now + 50 * MSEC));
-	CHECK(loop_timer_set(&late.t, now + 5 * MSEC));
-	CHECK(!loop_timer_set(&late.t, now + 60 * MSEC)); /* later: lazily */
+	in_loop(set_and_move);
 	CHECK(loop_timer_set(&soon.t, now + 3600 * SEC));
 	CHECK(!loop_timer_set(&soon.t, now + 1 * MSEC)); /* earlier: wakes */
 	CHECK(T_WAIT(soon.fired, 5000));
 	CHECK(soon.at >= now + 1 * MSEC);
-	CHECK(loop_timer_stop(&never.t));
-	CHECK(!loop_timer_stop(&never.t));
 	CHECK(T_WAIT(late.fired, 5000));
 	CHECK(late.at >= now + 60 * MSEC);
 	CHECK_EQ(never.fired, 0);

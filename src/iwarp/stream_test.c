@@ -201,7 +201,7 @@ static void closes_in_an_rnr_wait(void)
 
 	post(e, IBV_WR_SEND, 1, 16);
 	h.ctl.type = CTL_NAK;
-	h.ctl.timer = 29; /* 245 ms */
+	h.ctl.timer = 0; /* 655 ms */
 	h.ctl.number = SQ_PSN;
 	say(e, &h);
 	while (now() < limit) {

@@ -99,12 +99,14 @@ static void waits_while_it_is_said(void)
 static void waits_though_the_link_is_broken(void)
 {
 	_Atomic uint64_t *word;
+	uint64_t from;
 	pthread_t th;
 
 	up();
 	th = begin(&word);
+	from = loop_now();
 	direct_break(l->direct);
-	CHECK(!done_within(SHORT_MS));
+	CHECK(!done_within(SHORT_MS) || loop_now() - from >= SEC); /* not for ever, below */
 	atomic_store(word, 0);
 	CHECK(done_within(LONG_MS));
 	pthread_join(th, NULL);
@@ -127,7 +129,7 @@ static void not_for_ever_then(void)
 	down();
 }
 
-static void not_for_the_dead(void)
+static uint64_t time_for_the_dead(void)
 {
 	_Atomic uint64_t *word;
 	uint64_t from;
@@ -140,8 +142,19 @@ static void not_for_the_dead(void)
 	from = loop_now();
 	th = begin(&word);
 	pthread_join(th, NULL);
-	CHECK(loop_now() - from < SEC / 2 * t_scaled(1));
+	from = loop_now() - from;
 	down();
+	return from;
+}
+
+/* Not the second that the living get: more than once it is not the machine's load. */
+static void not_for_the_dead(void)
+{
+	int slow = 0;
+
+	while (slow < 5 && time_for_the_dead() >= SEC / 2)
+		slow++;
+	CHECK(slow < 5);
 }
 
 int main(int argc, char **argv)

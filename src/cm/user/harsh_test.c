@@ -253,9 +253,8 @@ static int mute(int backlog)
 	return fd;
 }
 
-/* More answers than the thread takes in one round came in time, and the limit for
- * them passed too, while the process stood still. */
-static void answers_came_while_stopped(void)
+/* False: the first did not wait for the last to connect. */
+static bool answers_in_time(void)
 {
 	enum { PEERS = 150 };
 	struct cm_channel *ch = ch_new();
@@ -264,19 +263,23 @@ static void answers_came_while_stopped(void)
 	struct mpa_cm_rej r = { .reason = CM_REJ_CONSUMER };
 	int lfd = mute(PEERS), n = mpa_cm_rej_encode(rej, sizeof(rej), &r);
 	static int fd[PEERS];
+	uint64_t begin;
+	bool in_time;
 
 	for (int i = 0; i < PEERS; i++)
 		id[i] = routed(ch, HARSH_PORT);
+	begin = t_now_ms();
 	for (int i = 0; i < PEERS; i++) {
 		CHECK_EQ(be->connect(id[i], &conn_param), 0);
 		fd[i] = accept(lfd, NULL, NULL);
 	}
 	hold_loop();
+	in_time = t_now_ms() - begin < conf_get()->cm_reply_ms;
 	for (int i = 0; i < PEERS; i++)
 		CHECK_EQ(write(fd[i], rej, (size_t)n), n);
 	usleep(conf_get()->cm_reply_ms * 1500); /* time is the point: the limit passes */
 	release_loop();
-	for (int i = 0; i < PEERS; i++)
+	for (int i = 0; i < PEERS && in_time; i++)
 		if (!want(ch, RDMA_CM_EVENT_REJECTED, CM_REJ_CONSUMER))
 			break;
 	for (int i = 0; i < PEERS; i++) {
@@ -285,6 +288,18 @@ static void answers_came_while_stopped(void)
 	}
 	close(lfd);
 	cm_channel_free(ch);
+	return in_time;
+}
+
+/* More answers than the thread takes in one round came in time, and the limit for
+ * them passed too, while the process stood still. */
+static void answers_came_while_stopped(void)
+{
+	int tries = 1;
+
+	while (!answers_in_time() && tries < 10)
+		tries++;
+	CHECK(tries < 10);
 }
 
 static int not_here(const struct sockaddr *sa)
