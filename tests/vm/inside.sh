@@ -51,24 +51,30 @@ listening() { # [ADDRESS]:PORT
 		grep -qi ":$(printf %04x "${1##*:}") [0-9A-F:]* 0a " /proc/net/tcp /proc/net/tcp6
 }
 
+# Whether the server is ready: it says SAYS, or listens to WAIT.
+ready_to_serve() { # OUTPUT
+	local wait=${WAIT-:@}
+	if [ -n "${SAYS:-}" ]; then
+		grep -q "$SAYS" "$1"
+	else
+		listening "${wait//@/$port}"
+	fi
+}
+
 # attempt SERVER CLIENT SERVER-COMMAND CLIENT-COMMAND: runs both with the libraries of these names;
-# @ in the commands is the port. The server is ready when it listens to WAIT (":@" by default;
-# empty: after two seconds). STOP: the server is ended when the client has. Prints what went wrong.
+# @ in the commands is the port. The server is ready when it listens to WAIT (":@" by default), or
+# says SAYS. STOP: the server is ended when the client has. Prints what went wrong.
 attempt() {
-	local tries=0 server status=0 server_status=0 wait=${WAIT-:@} name
+	local tries=0 server status=0 server_status=0 name
 	port=$((port + 1))
 	name=$log.$port.$1-$2
 	LD_LIBRARY_PATH=${libs[$1]} "$here/limit" 150 bash -c "${3//@/$port}" \
 		> "$name.server" 2>&1 < /dev/null &
 	server=$!
-	if [ -n "$wait" ]; then
-		while ! listening "${wait//@/$port}" && [ $tries -lt 400 ]; do
-			sleep 0.1
-			tries=$((tries + 1))
-		done
-	else
-		sleep 2
-	fi
+	while ! ready_to_serve "$name.server" && [ $tries -lt 400 ]; do
+		sleep 0.1
+		tries=$((tries + 1))
+	done
 	LD_LIBRARY_PATH=${libs[$2]} "$here/limit" 150 bash -c "${4//@/$port}" \
 		> "$name.client" 2>&1 < /dev/null || status=$?
 	if [ -n "${STOP:-}" ]; then
