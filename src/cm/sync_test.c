@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Synchronous ids: which event answers which call. */
+#include "tests/asleep.h"
 #include "tests/t.h"
 
 #include "cm/fake_test.h"
@@ -137,6 +138,7 @@ struct waiter {
 	pthread_t thread;
 	struct rdma_cm_id *id;
 	int ret, err;
+	atomic_bool done;
 };
 
 static void *waiter_thread(void *arg)
@@ -145,27 +147,13 @@ static void *waiter_thread(void *arg)
 
 	w->ret = call(w->id, "connect");
 	w->err = errno;
+	atomic_store(&w->done, true);
 	return NULL;
 }
 
 static void on_signal(int sig)
 {
 	(void)sig;
-}
-
-static bool sleeping(pid_t tid)
-{
-	char path[64], state = 0;
-	FILE *f;
-
-	snprintf(path, sizeof(path), "/proc/self/task/%d/stat", tid);
-	f = fopen(path, "r");
-	if (!f)
-		return false;
-	if (fscanf(f, "%*d (%*[^)]) %c", &state) != 1)
-		state = 0;
-	fclose(f);
-	return state == 'S';
 }
 
 static atomic_int waiter_tid;
@@ -181,7 +169,7 @@ static void blocks_until_the_event(void)
 	struct waiter w = { .id = sync_id(RDMA_PS_TCP) };
 
 	pthread_create(&w.thread, NULL, interrupted_thread, &w);
-	T_WAIT(atomic_load(&waiter_tid) && sleeping(waiter_tid), 5000);
+	CHECK(T_WAIT(atomic_load(&waiter_tid) && asleep(getpid(), waiter_tid), 5000));
 	fake_post(w.id, RDMA_CM_EVENT_TIMEWAIT_EXIT, 0);
 	fake_post(w.id, RDMA_CM_EVENT_ESTABLISHED, 0);
 	pthread_join(w.thread, NULL);
@@ -198,8 +186,9 @@ static void a_signal_interrupts(void)
 	sigaction(SIGUSR1, &sa, NULL);
 	atomic_store(&waiter_tid, 0);
 	pthread_create(&w.thread, NULL, interrupted_thread, &w);
-	CHECK(T_WAIT(atomic_load(&waiter_tid) && sleeping(waiter_tid), 5000));
-	pthread_kill(w.thread, SIGUSR1);
+	CHECK(T_WAIT(atomic_load(&waiter_tid) && asleep(getpid(), waiter_tid), 5000));
+	/* Again, if it was asleep elsewhere. */
+	CHECK(T_WAIT(!pthread_kill(w.thread, SIGUSR1) && atomic_load(&w.done), 5000));
 	pthread_join(w.thread, NULL);
 	CHECK_EQ(w.ret, -1);
 	CHECK_EQ(w.err, EINTR);

@@ -311,9 +311,11 @@ static void nothing_is_left_over(void)
 			printf("# the device has no %s\n", k->name);
 			continue;
 		}
+		conf_settle(); /* what is closed in the background is */
 		fds = descriptors();
 		before = bytes();
 		cycle(k, CYCLES);
+		conf_settle();
 		after = bytes();
 		EQ(descriptors(), fds);
 #ifndef CONF_SANITIZER /* whose allocator does not count */
