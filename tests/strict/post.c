@@ -564,7 +564,7 @@ static const struct conf_case cases[] = {
 	CASE(too_many_sges_to_an_srq),
 	CASE(too_much_inline_data),
 	CASE(inline_read),
-	LONG_CASE(message_of_2_to_the_31, 60),
+	LONG_CASE(message_of_2_to_the_31, 120),
 	CASE(atomic_with_a_wrong_length),
 	CASE(unaligned_atomic),
 	CASE(result_of_an_atomic_unaligned),
