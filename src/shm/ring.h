@@ -23,6 +23,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 enum {
 	RING_LINE = 64,
@@ -120,6 +121,24 @@ static inline void ring_publish(struct ring_tx *r, uint32_t bytes, uint8_t kind)
 		atomic_store_explicit(ring_word(r->sh, r->tail), (uint32_t)RING_WRAP << 24,
 				      memory_order_release);
 	r->tail = at + lines;
+}
+
+/* Reserves, fills and publishes a record that was composed elsewhere, where it has a
+ * line at least. The consumer looks at its first line all the time: writing that in steps,
+ * the line is taken away in between and has to come back for each. */
+static inline bool ring_put(struct ring_tx *r, const void *rec, uint32_t bytes, uint8_t kind)
+{
+	enum { WORD = sizeof(uint32_t) };
+	const uint8_t *from = rec;
+	uint8_t *to = ring_reserve(r, bytes);
+
+	if (!to)
+		return false;
+	if (bytes > RING_LINE)
+		memcpy(to + RING_LINE, from + RING_LINE, bytes - RING_LINE);
+	memcpy(to + WORD, from + WORD, RING_LINE - WORD);
+	ring_publish(r, bytes, kind);
+	return true;
 }
 
 bool ring_sane(const struct ring_tx *r);
