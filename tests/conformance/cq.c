@@ -308,7 +308,7 @@ static void shared_by_all(void)
 	struct ibv_sge sge;
 	struct ibv_wc wc;
 	struct ibv_cq *cq;
-	unsigned sent = 0, received = 0;
+	unsigned sent = 0, received = 0, place = 0;
 
 	MUST(cq = ibv_create_cq(id->verbs, 128, NULL, NULL, 0));
 	attr.send_cq = attr.recv_cq = cq;
@@ -319,8 +319,9 @@ static void shared_by_all(void)
 	wr = conf_wr(1, IBV_WR_SEND, &sge, 1);
 	for (int n = 0; n < 8; n++)
 		for (int i = 0; i < 2; i++) {
-			OK(conf_recv(q[i].p->qp, 2, &b, 64, 64));
-			OK(conf_recv(q[i].a->qp, 2, &b, 64, 64));
+			/* Two QPs may receive at the same time. */
+			OK(conf_recv(q[i].p->qp, 2, &b, place += 64, 64));
+			OK(conf_recv(q[i].a->qp, 2, &b, place += 64, 64));
 			OK(conf_post(q[i].a->qp, &wr));
 			OK(conf_post(q[i].p->qp, &wr));
 		}
