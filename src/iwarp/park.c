@@ -33,7 +33,7 @@ struct wanted {
 	struct shm_out *shm;
 	struct loop_timer timer; /* runs from the first work posted */
 	bool has_work;
-	unsigned ticks; /* UC: after UC_TICKS nobody came in time, work vanishes */
+	uint64_t ticks, patience; /* of UC_TICK_MS: after so many nobody came in time */
 	int refs; /* the table's, the timer's; park.lock */
 };
 
@@ -262,26 +262,19 @@ static void fail_oldest(struct dev_qp *qp, enum ibv_wc_status status, const char
 	qp_fail_send(qp, idx, status, why);
 }
 
-/* Unreliable work: true if it waits on, with the timer's reference. */
-static bool wanted_tick(struct wanted *w)
-{
-	if (++w->ticks < UC_TICKS) {
-		loop_timer_set(&w->timer, loop_now() + UC_TICK_MS * MSEC);
-		return true;
-	}
-	uc_vanish(w->qp);
-	return false;
-}
-
-/* Nobody answered within the QP's retries. */
-static void wanted_timeout(struct loop_timer *t)
+/* A tick has passed. Not one long wait: while the machine had no time for our thread,
+ * the peer's answer had to wait, too. */
+static void wanted_tick(struct loop_timer *t)
 {
 	struct wanted *w = container_of(t, struct wanted, timer);
-	bool on = false;
+	bool on;
 
 	park_lock();
-	if (w->qp && w->key.unreliable)
-		on = wanted_tick(w);
+	on = w->qp && ++w->ticks < w->patience;
+	if (on)
+		loop_timer_set(&w->timer, loop_now() + UC_TICK_MS * MSEC);
+	else if (w->qp && w->key.unreliable)
+		uc_vanish(w->qp);
 	else if (w->qp)
 		fail_oldest(w->qp, IBV_WC_RETRY_EXC_ERR,
 			    "no connection to the peer's QP could be made");
@@ -298,19 +291,20 @@ static void wanted_work(struct wanted *w)
 	lock_get(&w->qp->lock); /* another thread may be on the way to RTS */
 	budget = req_budget(w->qp);
 	lock_put(&w->qp->lock);
-	if (w->ticks >= UC_TICKS)
+	if (w->key.unreliable && w->has_work && w->ticks >= w->patience)
 		uc_vanish(w->qp);
 	if (w->has_work)
 		return;
 	w->has_work = true;
 	if (w->key.unreliable)
-		budget = UC_TICK_MS * MSEC;
+		budget = UC_TICKS * UC_TICK_MS * MSEC;
 	else if (budget < 2 * SEC)
 		budget = 2 * SEC;
 	if (budget == UINT64_MAX)
 		return;
+	w->patience = budget / (UC_TICK_MS * MSEC);
 	w->refs++;
-	loop_timer_set(&w->timer, loop_now() + budget);
+	loop_timer_set(&w->timer, loop_now() + UC_TICK_MS * MSEC);
 }
 
 void park_kick(struct dev_qp *qp)
@@ -399,7 +393,7 @@ static int wait_for_stream(struct dev_qp *qp, const struct stream_key *key)
 	w->serial = ++park.serial;
 	w->qp = qp;
 	w->refs = 1;
-	w->timer.fire = wanted_timeout;
+	w->timer.fire = wanted_tick;
 	list_add_tail(&park.wanted[bucket(key->remote_qpn)], &w->link);
 	if (asks(qp, key) && ask(w)) {
 		wanted_end(w);

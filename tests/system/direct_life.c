@@ -382,6 +382,46 @@ static void pid_is_used_again(void)
 	in_namespace(same_pid);
 }
 
+/* ---- no time for us ------------------------------------------------------------------ */
+
+static void send_before_the_peer_is_ready(struct peer *me, void *arg)
+{
+	struct ibv_send_wr wr = conf_wr(1, IBV_WR_SEND, NULL, 0);
+
+	(void)me;
+	(void)arg;
+	open_device();
+	far_side[0] = side(0);
+	board->qpn[1][0] = far_side[0].qp->qp_num;
+	EQ(to_init(&far_side[0]), 0);
+	far_meet();
+	EQ(to_rtr(&far_side[0], board->qpn[0][0], 1, &dev.gid), 0);
+	EQ(to_rts(&far_side[0]), 0);
+	OK(conf_post(far_side[0].qp, &wr));
+	atomic_store(&board->word[0], 1);
+	conf_wc_ok(far_side[0].cq, 1);
+}
+
+/* Whose process did not run has not waited in vain for a peer that is there by now. */
+static void stopped_while_it_waits_for_its_peer(void)
+{
+	struct peer t = far_start(send_before_the_peer_is_ready, NULL);
+
+	open_device();
+	far_side[0] = side(1);
+	board->qpn[0][0] = far_side[0].qp->qp_num;
+	EQ(to_init(&far_side[0]), 0);
+	OK(conf_recv(far_side[0].qp, 2, &far_side[0].b, 0, 0));
+	far_meet();
+	WAIT_FOR(atomic_load(&board->word[0]));
+	peer_stop(&t);
+	usleep(2500000); /* time is the point: more than the two seconds that it has */
+	EQ(to_rtr(&far_side[0], board->qpn[1][0], 0, &dev.gid), 0);
+	peer_go_on(&t);
+	conf_wc_ok(far_side[0].cq, 2);
+	peer_end(&t);
+}
+
 static const struct conf_case cases[] = {
 	CASE(filtered),
 	CASE(filtered_later),
@@ -395,6 +435,7 @@ static const struct conf_case cases[] = {
 	CASE(written_to_another_program),
 	CASE(read_from_another_program),
 	CASE(pid_is_used_again),
+	CASE(stopped_while_it_waits_for_its_peer),
 };
 
 int main(int argc, char **argv)
