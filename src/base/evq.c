@@ -14,10 +14,10 @@
 #include "base/log.h"
 
 #include <errno.h>
-#include <sched.h>
 #include <stdint.h>
 #include <sys/eventfd.h>
 #include <sys/uio.h>
+#include <time.h>
 #include <unistd.h>
 
 static struct {
@@ -38,13 +38,20 @@ int evq_init(struct evq *q)
 	return 0;
 }
 
+/* For one system call of another thread, which does not block. Sleeps: that thread may
+ * have the smaller priority, and this processor. */
+static void pause_for_writer(void)
+{
+	nanosleep(&(struct timespec){ .tv_nsec = 10000 }, NULL);
+}
+
 void evq_settle(struct evq *q)
 {
 	lock_get(&owing.lock);
 	list_del(&q->owing);
-	while (q->writers) { /* for one system call that does not block */
+	while (q->writers) {
 		lock_put(&owing.lock);
-		sched_yield();
+		pause_for_writer();
 		lock_get(&owing.lock);
 	}
 	lock_put(&owing.lock);
@@ -173,6 +180,6 @@ void evq_forget_locked(struct evq *q, unsigned k)
 	q->debt += k - unpaid;
 	/* Tokens that come after this would stay: nobody in flight takes them. */
 	while (q->debt && atomic_load(&q->paying))
-		sched_yield(); /* for one system call that does not block */
+		pause_for_writer();
 	pay_debt_locked(q);
 }
