@@ -41,10 +41,10 @@ enum {
 	IW_TAIL = 64,	       /* write order: last bytes in an iovec of their own */
 	IW_COPY_MAX = 512,     /* payload up to here is copied beside its header */
 	IW_YIELD_MS = 100,     /* a peer has surely read our MPA reply by then */
-	/* unreliable: work waits so many ticks for the medium. Not one long wait: a
-	 * machine that stood still, or has no time for us, is no silent peer. */
-	UC_TICK_MS = 100,
-	UC_TICKS = 20,
+	/* Waiting for a peer is counted in ticks. Not one long wait: a machine that stood
+	 * still, or has no time for us, is no silent peer. */
+	IW_TICK_MS = 100,
+	UC_TICKS = 20,	       /* so many unreliable work waits for the medium, */
 	UC_TICKS_NEAR = 300,   /* ... of this host: who takes nothing there is slow, or stopped,
 				* and gets what was sent */
 	IW_DIRECT_TURN = 1024 * 1024, /* bytes carried out directly before others get the

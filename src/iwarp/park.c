@@ -33,7 +33,7 @@ struct wanted {
 	struct shm_out *shm;
 	struct loop_timer timer; /* runs from the first work posted */
 	bool has_work;
-	uint64_t ticks, patience; /* of UC_TICK_MS: after so many nobody came in time */
+	uint64_t ticks, patience; /* of IW_TICK_MS: after so many nobody came in time */
 	int refs; /* the table's, the timer's; park.lock */
 };
 
@@ -262,8 +262,6 @@ static void fail_oldest(struct dev_qp *qp, enum ibv_wc_status status, const char
 	qp_fail_send(qp, idx, status, why);
 }
 
-/* A tick has passed. Not one long wait: while the machine had no time for our thread,
- * the peer's answer had to wait, too. */
 static void wanted_tick(struct loop_timer *t)
 {
 	struct wanted *w = container_of(t, struct wanted, timer);
@@ -272,7 +270,7 @@ static void wanted_tick(struct loop_timer *t)
 	park_lock();
 	on = w->qp && ++w->ticks < w->patience;
 	if (on)
-		loop_timer_set(&w->timer, loop_now() + UC_TICK_MS * MSEC);
+		loop_timer_set(&w->timer, loop_now() + IW_TICK_MS * MSEC);
 	else if (w->qp && w->key.unreliable)
 		uc_vanish(w->qp);
 	else if (w->qp)
@@ -297,14 +295,14 @@ static void wanted_work(struct wanted *w)
 		return;
 	w->has_work = true;
 	if (w->key.unreliable)
-		budget = UC_TICKS * UC_TICK_MS * MSEC;
+		budget = UC_TICKS * IW_TICK_MS * MSEC;
 	else if (budget < 2 * SEC)
 		budget = 2 * SEC;
 	if (budget == UINT64_MAX)
 		return;
-	w->patience = budget / (UC_TICK_MS * MSEC);
+	w->patience = budget / (IW_TICK_MS * MSEC);
 	w->refs++;
-	loop_timer_set(&w->timer, loop_now() + UC_TICK_MS * MSEC);
+	loop_timer_set(&w->timer, loop_now() + IW_TICK_MS * MSEC);
 }
 
 void park_kick(struct dev_qp *qp)

@@ -90,7 +90,7 @@ void uc_sent(struct stream *s)
 	} else if (!tx->stall_tick || taken(s) != tx->stall_taken) {
 		tx->stall_ticks = 0;
 		tx->stall_taken = taken(s);
-		tx->stall_tick = loop_now() + UC_TICK_MS * MSEC;
+		tx->stall_tick = loop_now() + IW_TICK_MS * MSEC;
 		stream_timer(s, tx->stall_tick);
 	} else if (tx->stall_ticks >= s->m->patience) {
 		uc_gone(s);
@@ -106,7 +106,7 @@ void uc_timer(struct stream *s, uint64_t now)
 	if (!tx->stall_tick || tx->stall_ticks >= s->m->patience)
 		return;
 	if (now >= tx->stall_tick) {
-		tx->stall_tick = now + UC_TICK_MS * MSEC;
+		tx->stall_tick = now + IW_TICK_MS * MSEC;
 		if (++tx->stall_ticks == s->m->patience)
 			log_info("stream %d (QP %06x to QP %06x): the peer takes nothing: "
 				 "what is sent vanishes",

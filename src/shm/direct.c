@@ -112,11 +112,16 @@ static int open_memory(void)
 unsigned direct_offer(struct direct_offer *o, int *fds)
 {
 	struct gate gate;
-	int mem = -1;
+	int mem = -1, ret;
 
 	*o = (struct direct_offer){ 0 };
-	if (share_fd() < 0 || !allowed() || gate_own(&gate))
+	if (share_fd() < 0 || !allowed())
 		return 0;
+	ret = gate_own(&gate);
+	if (ret) {
+		log_info("no direct access for others: no page: %s", strerror(-ret));
+		return 0;
+	}
 	lock_get(&targets.lock);
 	mem = open_memory();
 	lock_put(&targets.lock);
