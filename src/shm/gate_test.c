@@ -76,10 +76,12 @@ static void moves_data(void)
 static void closed(void)
 {
 	struct gate g = own(), wrong = g, none = g;
+	void *p = mmap(NULL, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
+	CHECK(p != MAP_FAILED);
 	SKIP_IF(!gate_of(&g, getpid()), NO_CALLS);
 	wrong.nonce++;
-	none.at += 1 << 20;
+	none.at = (uintptr_t)p;
 	CHECK(!gate_of(&wrong, getpid()) && !gate_of(&none, getpid()));
 	fill(1, 2);
 	CHECK_EQ(copy(&none, false, there), -ESTALE);
@@ -87,6 +89,7 @@ static void closed(void)
 	CHECK_EQ(copy(&none, true, there), -ESTALE);
 	CHECK(is_all(here, 1));
 	CHECK_EQ(copy(&wrong, true, there), -ESTALE);
+	munmap(p, 4096);
 }
 
 /* That is no fault of the gate's. */
