@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Moving data over a connected RC pair, when everything is right. */
 #include "conf.h"
-
-#include <sched.h>
+#include "watch.h"
 
 static struct conf_pair c;
 static struct conf_buf a, p; /* memory of the active and the passive side */
@@ -697,62 +696,27 @@ static void mixed_traffic(void)
 }
 
 /* Programs spin on the last byte of a write: all before it must be there. */
-static struct {
-	volatile uint8_t *p;
-	atomic_uint seen, bad;
-	atomic_bool stop;
-	unsigned rounds, len;
-} spin;
-
-static void *spinner(void *arg)
-{
-	for (unsigned n = 1; n <= spin.rounds; n++) {
-		uint8_t want = n % 250 + 1;
-
-		/* Yields now and then: there may be fewer processors than spinners. */
-		for (unsigned i = 1; spin.p[spin.len - 1] != want; i++) {
-			if (i % 1024)
-				continue;
-			if (spin.stop)
-				return arg;
-			sched_yield();
-		}
-		for (unsigned i = 0; i < spin.len; i++)
-			if (spin.p[i] != want) {
-				spin.bad++;
-				break;
-			}
-		spin.seen = n;
-	}
-	return arg;
-}
-
 static void last_byte_is_last(void)
 {
+	enum { LEN = 2048 };
+	unsigned rounds = !conf_user_device() ? 100 : conf_ms(1) > 1 ? 500 : 20000;
 	struct ibv_send_wr wr;
 	struct ibv_sge sge;
 	uint64_t end;
-	pthread_t t;
 
 	start(65536, NULL);
-	spin.len = 2048;
-	spin.p = p.p;
-	spin.rounds = !conf_user_device() ? 100 : conf_ms(1) > 1 ? 500 : 20000;
-	t = conf_thread(spinner, NULL);
-	sge = conf_sge(&a, 0, spin.len);
+	watch_start(p.p, LEN, rounds);
+	sge = conf_sge(&a, 0, LEN);
 	wr = conf_rdma(1, IBV_WR_RDMA_WRITE, &sge, 1, p.p, p.mr->rkey);
 	/* A round is a turn of both threads: fewer of them where others want the processors. */
 	end = conf_now() + conf_ms(15000) * 1000000ull;
-	for (unsigned n = 1; n <= spin.rounds && conf_now() < end; n++) {
-		memset(a.p, n % 250 + 1, spin.len);
+	for (unsigned n = 1; n <= rounds && conf_now() < end; n++) {
+		memset(a.p, watch_value(n), LEN);
 		OK(conf_post(c.a->qp, &wr));
 		conf_wc_ok(c.a->send_cq, 1);
-		while (spin.seen < n)
-			sched_yield();
+		watch_wait(n);
 	}
-	spin.stop = true;
-	conf_join(t);
-	EQ(spin.bad, 0);
+	EQ(watch_end(), 0);
 	stop();
 }
 

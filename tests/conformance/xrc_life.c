@@ -2,6 +2,7 @@
 /* Extended reliable connections: domains, SRQs, shared QPs, and how they come and
  * go; and the connection manager's way to them. */
 #include "xrc.h"
+#include "watch.h"
 
 /* ---- life -------------------------------------------------------------------------------- */
 
@@ -54,12 +55,6 @@ static void queue_goes_first(void)
 	close_device();
 }
 
-/* Written by the device while we look: TSan would call it a race. */
-__attribute__((no_sanitize("thread"))) static bool arrived(const uint8_t *p)
-{
-	return *(const volatile uint8_t *)p;
-}
-
 /* In the middle of a message: nothing is touched after the SRQ is gone. */
 static void queue_goes_in_a_message(void)
 {
@@ -89,7 +84,7 @@ static void queue_goes_in_a_message(void)
 		wr = conf_wr(1, IBV_WR_SEND, &sge, 1);
 		wr.qp_type.xrc.remote_srqn = q.number;
 		OK(conf_post(l.ini, &wr));
-		WAIT_FOR(arrived(big.p));
+		WAIT_FOR(watch_byte(big.p));
 		OK(ibv_destroy_srq(q.srq));
 		q.srq = NULL;
 		conf_buf_free(&big);

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* In which order things happen at the responder, and become visible there. */
 #include "strict.h"
-
-#include <sched.h>
+#include "watch.h"
 
 static const size_t sizes[] = { 1,    7,     8,	    64,	   65,	   512,	   513,
 				4096, 8191,  8192,  12345, 65504,  65536,  65537,
@@ -267,68 +266,29 @@ static void write_behind_a_read_of_the_same_place(void)
 /* ---- the last byte ------------------------------------------------------------------- */
 
 /* Programs spin on the last byte of a write; all before it must be there. */
-static struct {
-	volatile uint8_t *at;
-	atomic_uint seen, bad;
-	atomic_bool stop;
-	unsigned rounds;
-	size_t len;
-	uint64_t end; /* from then on two rounds each: others want the processors */
-} spin;
-
-static void *spinner(void *arg)
-{
-	for (unsigned n = 1; n <= spin.rounds; n++) {
-		uint8_t want = n % 250 + 1;
-
-		for (unsigned i = 1; spin.at[spin.len - 1] != want; i++) {
-			if (i % 1024)
-				continue;
-			if (spin.stop)
-				return arg;
-			sched_yield();
-		}
-		for (size_t i = 0; i < spin.len; i++)
-			if (spin.at[i] != want) {
-				spin.bad++;
-				break;
-			}
-		spin.seen = n;
-	}
-	return arg;
-}
-
-static void watch(size_t off, size_t len, unsigned rounds)
+static void watch(size_t off, size_t len, unsigned rounds, uint64_t end)
 {
 	struct ibv_sge sge = conf_sge(&a.b, 0, len);
 	struct ibv_send_wr wr = conf_rdma(1, IBV_WR_RDMA_WRITE, &sge, 1, p.b.p + off,
 					  p.b.mr->rkey);
-	pthread_t t;
 
-	spin.at = p.b.p + off;
-	spin.len = len;
-	spin.rounds = rounds;
-	spin.seen = 0;
-	spin.stop = false;
-	spin.at[len - 1] = 0;
-	t = conf_thread(spinner, NULL);
-	for (unsigned n = 1; n <= rounds && (n <= 2 || conf_now() < spin.end); n++) {
-		memset(a.b.p, n % 250 + 1, len);
+	watch_start(p.b.p + off, len, rounds);
+	for (unsigned n = 1; n <= rounds && (n <= 2 || conf_now() < end); n++) {
+		memset(a.b.p, watch_value(n), len);
 		OK(conf_post(a.qp, &wr));
 		conf_wc_ok(a.scq, 1);
-		while (spin.seen < n)
-			sched_yield();
+		watch_wait(n);
 	}
-	spin.stop = true;
-	conf_join(t);
+	EQ(watch_end(), 0);
 }
 
 static void check_last_byte(const size_t *len, int n, unsigned bytes)
 {
 	static const size_t offs[] = { 0, 1, 60, 4093 };
+	uint64_t end; /* from then on two rounds each: others want the processors */
 
 	st_open(NULL);
-	spin.end = conf_now() + conf_ms(30000) * 1000000ull;
+	end = conf_now() + conf_ms(30000) * 1000000ull;
 	for (int i = 0; i < n; i++)
 		for (unsigned k = 0; k < sizeof(offs) / sizeof(offs[0]); k++) {
 			unsigned rounds = bytes / (unsigned)len[i];
@@ -337,9 +297,8 @@ static void check_last_byte(const size_t *len, int n, unsigned bytes)
 				rounds = 500;
 			if (conf_ms(1) > 1)
 				rounds = rounds / 50 + 2;
-			watch(offs[k], len[i], rounds);
+			watch(offs[k], len[i], rounds, end);
 		}
-	EQ(spin.bad, 0);
 	st_close();
 }
 
@@ -358,17 +317,6 @@ static void last_byte_of_large_writes(void)
 	check_last_byte(len, 9, 16 << 20);
 }
 
-/* By the name of the function the thread sanitizer knows that nothing orders this. */
-__attribute__((noinline)) static bool spinner_sees(const volatile uint8_t *flag, int v)
-{
-	return *flag == v;
-}
-
-__attribute__((noinline)) static void spinner_sets(volatile uint8_t *flag, int v)
-{
-	*flag = (uint8_t)v;
-}
-
 /* A flag behind the data, as a write of its own. */
 static void flag_after_data(void)
 {
@@ -379,19 +327,19 @@ static void flag_after_data(void)
 		size_t len = sizes[i % SIZES];
 		struct ibv_sge sge[2];
 		struct ibv_send_wr wr[2];
-		volatile uint8_t *flag = p.b.p + ST_LEN - 1;
+		uint8_t *flag = p.b.p + ST_LEN - 1;
 
 		sge[0] = conf_sge(&a.b, 0, len);
 		sge[1] = conf_sge(&a.b, ST_LEN - 1, 1);
 		conf_pattern(a.b.p, len, i);
-		spinner_sets(a.b.p + ST_LEN - 1, i % 250 + 1);
+		watch_set(a.b.p + ST_LEN - 1, watch_value(i));
 		wr[0] = conf_rdma(1, IBV_WR_RDMA_WRITE, &sge[0], 1, p.b.p, p.b.mr->rkey);
-		wr[1] = conf_rdma(2, IBV_WR_RDMA_WRITE, &sge[1], 1, (void *)flag, p.b.mr->rkey);
+		wr[1] = conf_rdma(2, IBV_WR_RDMA_WRITE, &sge[1], 1, flag, p.b.mr->rkey);
 		wr[0].send_flags = wr[1].send_flags = i % 8 ? 0 : IBV_SEND_SIGNALED;
 		wr[0].next = &wr[1];
 		OK(conf_post(a.qp, wr));
 		/* Nobody polls: the device works alone. */
-		WAIT_FOR(spinner_sees(flag, i % 250 + 1));
+		WAIT_FOR(watch_byte(flag) == watch_value(i));
 		CHECK(conf_pattern_ok(p.b.p, len, i));
 		if (i % 8 == 0) {
 			conf_wc_ok(a.scq, 1);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* RDMA writes and reads that the target hears nothing of. */
 #include "far.h"
+#include "watch.h"
 
 #include <sys/mman.h>
 #include <sys/uio.h>
@@ -235,7 +236,7 @@ static void data_of_immediate(void)
 /* What was sent before and is not answered is not overtaken. */
 static void target_sends_in_order(struct peer *me, void *arg)
 {
-	volatile uint8_t *flag;
+	uint8_t *flag;
 
 	(void)arg;
 	far_open(1, 1);
@@ -243,10 +244,10 @@ static void target_sends_in_order(struct peer *me, void *arg)
 	*flag = 0;
 	peer_say(me, 'r');
 	peer_hear(me, 'g');
-	EQ(*flag, 0); /* the receive is not posted yet: neither is there */
+	EQ(watch_byte(flag), 0); /* the receive is not posted yet: neither is there */
 	OK(conf_recv(far_side[0].qp, 5, &far_side[0].b, 4096, 4096));
 	conf_wc_ok(far_side[0].cq, 5);
-	WAIT_FOR(*flag == 1);
+	WAIT_FOR(watch_byte(flag) == 1);
 	peer_hear(me, 'x');
 }
 
@@ -280,23 +281,23 @@ static void target_spins(struct peer *me, void *arg)
 {
 	uint32_t shift = *(uint32_t *)arg;
 	uint8_t seen[LAST / LINE];
-	volatile uint8_t *p;
+	uint8_t *p;
 	unsigned bad = 0;
 
 	far_open(1, 1);
 	p = far_side[0].b.p + shift;
-	memset((void *)(uintptr_t)p, 0, LAST);
+	memset(p, 0, LAST);
 	far_meet();
 	for (unsigned r = 1; !atomic_load(&board->word[1]); r++) {
 		uint8_t v = (uint8_t)(r % 251 + 1);
 
-		while (p[LAST - 1] != v && !atomic_load(&board->word[1]))
+		while (watch_byte(p + LAST - 1) != v && !atomic_load(&board->word[1]))
 			AT("spinning on the last byte");
-		if (p[LAST - 1] != v)
+		if (watch_byte(p + LAST - 1) != v)
 			break;
 		atomic_thread_fence(memory_order_acquire);
 		for (unsigned i = LAST; i; i -= LINE) /* at once: what is late comes soon */
-			seen[i / LINE - 1] = p[i - LINE];
+			seen[i / LINE - 1] = watch_byte(p + i - LINE);
 		for (unsigned i = 0; i < LAST / LINE; i++)
 			bad += seen[i] != v;
 		atomic_store(&board->word[0], r);
@@ -307,13 +308,9 @@ static void target_spins(struct peer *me, void *arg)
 
 static void last_byte(uint32_t shift)
 {
-	struct peer t;
+	struct peer t = far_start(target_spins, &shift);
 	uint64_t end;
 
-#ifdef CONF_TSAN
-	SKIP("memory that is written by others and watched is a race, and is meant to be");
-#endif
-	t = far_start(target_spins, &shift);
 	far_open(0, 1);
 	far_meet();
 	end = conf_now() + SECONDS * 1000000000ull;
@@ -342,15 +339,15 @@ static void last_byte_of_a_line(void)
 enum { HAMMER = 16, LEN = 48 * 1024 };
 
 /* Nothing changes any more. */
-static void watch(const volatile uint8_t *p, size_t len)
+static void watch(uint8_t *p, size_t len)
 {
 	uint64_t end;
 
-	memset((void *)(uintptr_t)p, 0, len);
+	memset(p, 0, len);
 	end = conf_now() + 3 * 1000 * 1000;
 	while (conf_now() < end)
 		for (size_t i = 0; i < len; i += 64)
-			if (p[i])
+			if (watch_byte(p + i))
 				FAIL("byte %zu was written after it was taken back", i);
 }
 
@@ -401,7 +398,7 @@ static void target_takes_back(struct peer *me, void *arg)
 	for (unsigned i = 0; i < HAMMER; i++) {
 		p = (uint8_t *)(uintptr_t)board->addr[i];
 		WAIT_FOR(atomic_load(&board->word[0]) == i + 1 &&
-			 ((volatile uint8_t *)p)[LEN - 1] &&
+			 watch_byte(p + LEN - 1) &&
 			 atomic_load(&board->word[2]) >= 2 * (i + 1));
 		take_back(&far_side[i], how, mr[i]);
 		if (how == DEREG)

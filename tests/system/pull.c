@@ -2,6 +2,7 @@
 /* Large sends, which the receiver fetches from the sender's memory. The target
  * receives, unless a case says otherwise. */
 #include "far.h"
+#include "watch.h"
 
 #include <sys/mman.h>
 
@@ -609,12 +610,6 @@ static void sends_for_ever(struct peer *me, void *arg)
 	}
 }
 
-/* Looks at memory that the library is writing. */
-__attribute__((no_sanitize("thread"))) static bool came(const volatile uint8_t *p)
-{
-	return *p;
-}
-
 static void sender_is_killed(void)
 {
 	struct peer t = far_start(sends_for_ever, NULL);
@@ -632,7 +627,7 @@ static void sender_is_killed(void)
 	}
 	memset(b.p, 0, HUGE);
 	OK(conf_recv(far_side[0].qp, 2, &b, 0, HUGE));
-	WAIT_FOR(came(b.p + 3 * MIB));
+	WAIT_FOR(watch_byte(b.p + 3 * MIB));
 	peer_kill(&t);
 	conf_settle();
 	if (ibv_poll_cq(far_side[0].cq, 1, &wc) == 1) { /* the copy was faster: it is whole */
