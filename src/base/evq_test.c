@@ -86,6 +86,7 @@ static void on_signal(int sig)
 struct target {
 	pthread_t thread;
 	pid_t tid;
+	atomic_bool back;
 };
 
 static void *interrupt(void *arg)
@@ -93,14 +94,15 @@ static void *interrupt(void *arg)
 	struct target *t = arg;
 
 	CHECK(T_WAIT(asleep(getpid(), t->tid), 5000));
-	pthread_kill(t->thread, SIGUSR1);
+	/* Again, if it was asleep elsewhere. */
+	CHECK(T_WAIT(!pthread_kill(t->thread, SIGUSR1) && atomic_load(&t->back), 5000));
 	return NULL;
 }
 
 static void interrupted(void)
 {
 	struct sigaction sa = { .sa_handler = on_signal };
-	struct target me = { pthread_self(), gettid() };
+	struct target me = { .thread = pthread_self(), .tid = gettid() };
 	pthread_t th;
 	struct evq q;
 
@@ -108,6 +110,7 @@ static void interrupted(void)
 	sigaction(SIGUSR1, &sa, NULL);
 	REQUIRE(pthread_create(&th, NULL, interrupt, &me) == 0);
 	CHECK_EQ(get(&q), -EINTR);
+	atomic_store(&me.back, true);
 	pthread_join(th, NULL);
 	evq_fini(&q);
 }

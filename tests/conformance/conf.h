@@ -278,10 +278,12 @@ void conf_join_(const char *file, int line, pthread_t t, int ms);
 #define WAIT_TILL(c, ms, ...)                                                    \
 	do {                                                                     \
 		uint64_t end_ = conf_now() + conf_ms(ms) * 1000000ull;           \
+		bool last_ = false;                                              \
 		AT("waiting for " #c);                                           \
 		while (!(c)) {                                                   \
-			if (conf_now() > end_)                                   \
+			if (last_)                                               \
 				FAIL(__VA_ARGS__);                               \
+			last_ = conf_now() > end_; /* a look comes after it */   \
 			usleep(200);                                             \
 		}                                                                \
 	} while (0)

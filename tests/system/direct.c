@@ -209,6 +209,7 @@ static void data_of_immediate(void)
 	uint8_t *copy = malloc(MIB);
 
 	far_open(0, 1);
+	far_need_process_vm(&t);
 	peer_hear(&t, 'r');
 	for (unsigned i = 0; i < 3; i++) {
 		struct ibv_sge sge = conf_sge(&far_side[0].b, 0, MIB - i);
@@ -221,8 +222,8 @@ static void data_of_immediate(void)
 		conf_pattern(far_side[0].b.p, MIB - i, i);
 		peer_stop(&t);
 		OK(conf_post(far_side[0].qp, &wr));
-		EQ(process_vm_readv(t.pid, &here, 1, &there, 1, 0), MIB - i);
-		CHECK(conf_pattern_ok(copy, MIB - i, i));
+		WAIT_FOR(process_vm_readv(t.pid, &here, 1, &there, 1, 0) == MIB - i &&
+			 conf_pattern_ok(copy, MIB - i, i));
 		peer_go_on(&t);
 		conf_wc_none(far_side[0].cq, 50); /* receiver not ready */
 		peer_say(&t, 'p');

@@ -22,6 +22,11 @@ extern struct side far_side[FAR_PAIRS];
 extern bool far_rtr;  /* the target stays in RTR */
 extern bool far_bare; /* the target has no memory yet */
 
+/* The environment of both, for those who do not far_start(). The library reads it when it is
+ * first used. */
+void far_env(void);
+/* Skips the case where this process may not look into that one. */
+void far_need_process_vm(const struct peer *p);
 /* Forks the target, which runs fn. Before the library is used. */
 struct peer far_start(void (*fn)(struct peer *me, void *arg), void *arg);
 /* n connected pairs; the target is who (1), the case 0. Both call it. */

@@ -226,6 +226,7 @@ static void which(enum way way, bool fetched)
 		conf_pattern(big.p, LEN, 10 + i);
 		peer_stop(&t);
 		post_send(0, i, &big, LEN);
+		conf_settle(); /* the library's thread may have been asked to copy it */
 		conf_pattern(big.p, LEN, 20 + i);
 		peer_go_on(&t);
 		conf_wc_ok(far_side[0].cq, i);

@@ -187,20 +187,18 @@ static void reset_at_once(void)
 static void slow_client(void)
 {
 	uint8_t b[256] = { 0 };
-	uint64_t begin;
+	bool out = false;
 	int fd;
 
 	start();
 	mpa_head(b, 0x14, 2, 100);
 	fd = lab_tcp_connect(port);
-	begin = conf_now();
-	for (int i = 0; i < 20; i++) {
-		if (send(fd, b + i, 1, MSG_NOSIGNAL) != 1 || closed(fd, 1000))
-			break;
+	for (int i = 0; i < 40 && !out; i++) {
+		out = send(fd, b + i, 1, MSG_NOSIGNAL) != 1 || closed(fd, 1000);
 		if (i == 2)
 			still_serves();
 	}
-	if (conf_now() - begin > conf_ms(12000) * 1000000ull)
+	if (!out)
 		FAIL("a client that never finishes is kept for long");
 	close(fd);
 	still_serves();
@@ -218,7 +216,7 @@ static void silent_clients(void)
 		fd[i] = lab_tcp_connect(port);
 	still_serves();
 	for (int i = 0; i < N; i++)
-		if (!closed(fd[i], conf_ms(12000)))
+		if (!closed(fd[i], conf_ms(30000)))
 			FAIL("connection %d is silent and kept", i);
 	for (int i = 0; i < N; i++)
 		close(fd[i]);

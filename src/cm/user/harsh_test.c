@@ -7,6 +7,7 @@
 
 #include <pthread.h>
 #include <semaphore.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 
 /* Makes the progress thread stand still, as a stopped process would. */
@@ -168,14 +169,20 @@ static void crowd_of_silent_peers(void)
 /* Whole requests that nobody fetches are bounded too; none is lost for that. */
 static void crowd_of_requests(void)
 {
-	enum { MORE = 50, PEERS = 1 + USER_WAITING_MAX + MORE };
-	struct cm_channel *ch = ch_new();
-	struct cm_id *lis = listener(ch, 1);
+	enum { MORE = 50, PEERS = 1 + USER_WAITING_MAX + MORE, FDS = 2 * PEERS + 200 };
 	uint8_t req[MPA_FRAME_MAX];
-	size_t n = raw_request(req, sizeof(req), src_port(lis));
+	struct cm_channel *ch;
 	static int fd[PEERS];
 	int all, seen = 0;
+	struct rlimit rl;
+	struct cm_id *lis;
+	size_t n;
 
+	getrlimit(RLIMIT_NOFILE, &rl);
+	SKIP_IF(rl.rlim_max < FDS, "hard limit of %d descriptors", (int)rl.rlim_max);
+	ch = ch_new();
+	lis = listener(ch, 1);
+	n = raw_request(req, sizeof(req), src_port(lis));
 	for (int i = 0; i < PEERS; i++) {
 		fd[i] = dial(src_port(lis));
 		CHECK_EQ(write(fd[i], req, n), n);

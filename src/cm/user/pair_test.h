@@ -215,7 +215,7 @@ static struct cm_event *want_for(struct cm_channel *ch, int type, int status, in
 
 static T_UNUSED bool want(struct cm_channel *ch, int type, int status)
 {
-	struct cm_event *ev = want_for(ch, type, status, 5000);
+	struct cm_event *ev = want_for(ch, type, status, 20000);
 
 	if (ev)
 		cm_event_free(ev);
