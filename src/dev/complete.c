@@ -65,6 +65,8 @@ int sq_complete_locked(struct dev_qp *qp, enum ibv_wc_status status)
 	};
 
 	lock_assert_held(&qp->lock);
+	if (sq->begun == sq->done) /* never left behind: indices wrap */
+		sq->begun++;
 	sq->done++;
 	if (status == IBV_WC_SUCCESS && !(w->send_flags & IBV_SEND_SIGNALED))
 		return 0;

@@ -355,7 +355,7 @@ static inline uint32_t sq_begun(struct dev_sq *sq)
 
 	if (upto != sq->tail && sq_at(sq, upto)->sent)
 		upto++;
-	return (int32_t)(sq->begun - upto) > 0 ? sq->begun : upto;
+	return sq->begun - upto <= sq->tail - upto ? sq->begun : upto;
 }
 
 /* The transport will send again from idx on. Called with qp->lock held. */

@@ -72,9 +72,20 @@ static uint64_t silence_budget(const struct dev_qp *qp)
 	return b < 2 * SEC ? 2 * SEC : b;
 }
 
+/* What is before sq.done is not looked at any more. Not by sign: sends alone may have
+ * left it behind by more than half of all indices. */
+static void rd_scan_follow(struct stream *s)
+{
+	const struct dev_sq *sq = &s->qp->sq;
+
+	if (s->tx.rd_scan - sq->done > sq->next - sq->done)
+		s->tx.rd_scan = sq->done;
+}
+
 /* What was flushed in SQE was not answered, and will not be. */
 static void pass_flushed(struct stream *s)
 {
+	rd_scan_follow(s);
 	if ((int32_t)(s->qp->sq.done - s->tx.acked) > 0)
 		s->tx.acked = s->qp->sq.done;
 }
@@ -623,8 +634,7 @@ struct wqe *req_oldest_read(struct stream *s, uint32_t *idx)
 {
 	struct dev_sq *sq = &s->qp->sq;
 
-	if ((int32_t)(s->tx.rd_scan - sq->done) < 0)
-		s->tx.rd_scan = sq->done;
+	rd_scan_follow(s);
 	for (; s->tx.rd_scan != sq->next; s->tx.rd_scan++) {
 		struct wqe *w = sq_at(sq, s->tx.rd_scan);
 
