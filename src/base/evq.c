@@ -12,6 +12,7 @@
  * debt. The last getter in flight leaves as many tokens as nodes, and no debt. */
 #include "base/evq.h"
 #include "base/log.h"
+#include "base/sys.h"
 
 #include <errno.h>
 #include <stdint.h>
@@ -42,7 +43,7 @@ int evq_init(struct evq *q)
  * have the smaller priority, and this processor. */
 static void pause_for_writer(void)
 {
-	nanosleep(&(struct timespec){ .tv_nsec = 10000 }, NULL);
+	sys_nanosleep(&(struct timespec){ .tv_nsec = 10000 }, NULL);
 }
 
 void evq_settle(struct evq *q)
@@ -67,7 +68,7 @@ void evq_fini(struct evq *q)
 
 static void add_tokens(int fd, uint64_t n)
 {
-	if (write(fd, &n, sizeof(n)) != sizeof(n))
+	if (sys_write(fd, &n, sizeof(n)) != sizeof(n))
 		log_error("event descriptor %d was closed by the application: %m", fd);
 }
 

@@ -5,6 +5,7 @@
 #include "base/fdset.h"
 #include "base/conf.h"
 #include "base/log.h"
+#include "base/sys.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -112,7 +113,7 @@ int fdset_take(int fd)
 		high = fcntl(fd, F_DUPFD_CLOEXEC, FIRST);
 	if (high >= 0 && high != fd) {
 		tell_tsan(fd, high);
-		close(fd);
+		sys_close(fd);
 	} else {
 		high = fd;
 		fcntl(fd, F_SETFD, FD_CLOEXEC);
@@ -127,7 +128,7 @@ void fdset_close(int fd)
 		return;
 	/* In this order: once closed the number may be somebody else's. */
 	forget(fd);
-	close(fd);
+	sys_close(fd);
 }
 
 void fdset_child(void)
@@ -139,7 +140,7 @@ void fdset_child(void)
 			uint64_t bits = atomic_exchange(&p->word[w], 0);
 
 			for (; bits; bits &= bits - 1)
-				close((int)(i * PAGE_FDS + w * 64 +
+				sys_close((int)(i * PAGE_FDS + w * 64 +
 					    (unsigned)__builtin_ctzll(bits)));
 		}
 	}

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include "base/log.h"
 
+#include "base/sys.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -102,7 +104,7 @@ void log_write(enum log_level level, const char *fmt, ...)
 		n += want > 0 ? want : 0;
 	}
 	line[n++] = '\n';
-	if (write(log_fd, line, (size_t)n) < 0)
+	if (sys_write(log_fd, line, (size_t)n) < 0)
 		n = 0; /* nobody left to tell */
 	errno = err;
 }

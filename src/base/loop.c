@@ -18,6 +18,7 @@
 #include "base/fdset.h"
 #include "base/lock.h"
 #include "base/log.h"
+#include "base/sys.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -77,7 +78,7 @@ static void wake(void)
 {
 	uint64_t one = 1;
 
-	if (write(loop.wakefd, &one, sizeof(one)) != sizeof(one))
+	if (sys_write(loop.wakefd, &one, sizeof(one)) != sizeof(one))
 		log_error("progress thread cannot be woken: %m");
 }
 

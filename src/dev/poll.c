@@ -12,6 +12,7 @@
 #include "base/fdset.h"
 #include "base/log.h"
 #include "base/loop.h"
+#include "base/sys.h"
 #include "dev/verbs.h"
 
 #include <errno.h>
@@ -106,7 +107,7 @@ static bool run_source(struct poll_group *g, struct poll_source *s, bool by_thre
 static bool run_ready(struct poll_group *g, bool by_thread)
 {
 	struct epoll_event ev[EVENTS];
-	int n = epoll_wait(g->epfd, ev, EVENTS, 0);
+	int n = sys_epoll_wait(g->epfd, ev, EVENTS, 0);
 	bool bulk = false;
 
 	for (int i = 0; i < n; i++) {
@@ -297,7 +298,8 @@ __attribute__((destructor)) static void pay_at_exit(void)
 {
 	struct poll_group *g;
 
-	if (!lock_try(&leases.lock))
+	/* In a forked child the rings are not mapped, and locks may be held for ever. */
+	if (fork_dead() || !lock_try(&leases.lock))
 		return;
 	list_for_each(g, &leases.list, lease) {
 		if (!lock_try(&g->lock))

@@ -12,6 +12,7 @@
 #include "iwarp/iwarp.h"
 
 #include "base/log.h"
+#include "base/sys.h"
 #include "iwarp/crc32c.h"
 #include "iwarp/term.h"
 
@@ -385,8 +386,8 @@ static ssize_t rx_recv(struct stream *s, struct iovec *iov, int n)
 
 	do {
 		/* One buffer is the common case and the cheaper call. */
-		ret = n == 1 ? recv(s->fd, iov->iov_base, iov->iov_len, MSG_DONTWAIT) :
-			       recvmsg(s->fd, &msg, MSG_DONTWAIT);
+		ret = n == 1 ? sys_recv(s->fd, iov->iov_base, iov->iov_len, MSG_DONTWAIT) :
+			       sys_recvmsg(s->fd, &msg, MSG_DONTWAIT);
 	} while (ret < 0 && errno == EINTR);
 	return ret < 0 ? -errno : ret;
 }

@@ -4,6 +4,7 @@
 #include "iwarp/iwarp.h"
 
 #include "base/fdset.h"
+#include "base/sys.h"
 
 #include <errno.h>
 #include <linux/tcp.h>
@@ -49,7 +50,7 @@ static bool source_progress(struct poll_source *src, bool by_thread)
 NO_TSA static void hangup(struct stream *s)
 {
 	char byte;
-	ssize_t n = recv(s->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+	ssize_t n = sys_recv(s->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
 
 	stream_deaf_hangup(s, n > 0, n ? -errno : 0);
 }
@@ -110,7 +111,7 @@ static int drain(struct stream *s)
 	ssize_t n;
 
 	do {
-		n = recv(s->fd, junk, sizeof(junk), MSG_DONTWAIT);
+		n = sys_recv(s->fd, junk, sizeof(junk), MSG_DONTWAIT);
 		moved += n > 0 ? (size_t)n : 0;
 	} while ((n > 0 && moved < IW_TURN) || (n < 0 && errno == EINTR));
 	return n > 0 || (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) ? -EAGAIN : 0;

@@ -4,6 +4,7 @@
 #include "iwarp/batch.h"
 
 #include "base/log.h"
+#include "base/sys.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -17,8 +18,8 @@ static ssize_t push(struct stream *s, struct iovec *iov, unsigned n)
 	ssize_t ret;
 
 	do {
-		ret = n == 1 ? send(s->out, iov->iov_base, iov->iov_len, flags) :
-			       sendmsg(s->out, &msg, flags);
+		ret = n == 1 ? sys_send(s->out, iov->iov_base, iov->iov_len, flags) :
+			       sys_sendmsg(s->out, &msg, flags);
 	} while (ret < 0 && errno == EINTR);
 	if (ret >= 0)
 		return ret;

@@ -20,6 +20,7 @@
 #include "base/conf.h"
 #include "base/fdset.h"
 #include "base/log.h"
+#include "base/sys.h"
 #include "iwarp/iwarp.h"
 #include "shm/keys.h"
 #include "shm/link.h"
@@ -150,6 +151,7 @@ static bool alive(const struct direct *d)
 static bool peer_over(struct direct *d)
 {
 	struct pollfd p = { .fd = d->sock, .events = POLLRDHUP };
+	const struct timespec now = { 0 };
 	bool ended = false;
 	uint64_t until;
 
@@ -158,7 +160,7 @@ static bool peer_over(struct direct *d)
 	lock_get(&targets.lock);
 	until = d->until;
 	if (!until)
-		ended = d->sock >= 0 && poll(&p, 1, 0) > 0;
+		ended = d->sock >= 0 && sys_ppoll(&p, 1, &now, NULL) > 0;
 	lock_put(&targets.lock);
 	if (until && !alive(d)) {
 		ended = true;
@@ -195,7 +197,7 @@ static void word_wait(struct direct *d, _Atomic uint64_t *word, uint64_t value,
 				 "of an access to it (stopped?)",
 				 (int)d->pid);
 		}
-		ppoll(NULL, 0, &pause, NULL);
+		sys_ppoll(NULL, 0, &pause, NULL);
 	}
 }
 
@@ -220,13 +222,12 @@ static struct direct *find_user(uint64_t value, uint64_t mask, _Atomic uint64_t 
 			if ((atomic_load(*word) & mask) == value && !atomic_load(&d->dead))
 				found = d;
 		}
-		if (found)
+		if (found && link_try_get(found->l)) /* the segment stays */
 			break;
+		found = NULL;
 	}
-	if (found) {
+	if (found)
 		atomic_fetch_add(&found->refs, 1);
-		link_get(found->l); /* the segment stays */
-	}
 	lock_put(&targets.lock);
 	return found;
 }
@@ -542,10 +543,11 @@ static ssize_t copy_by_mem(struct direct *d, const struct copy *c, int n)
 	ssize_t ret;
 
 	if (n == 1)
-		ret = c->read ? pread(d->mem, c->iov->iov_base, c->iov->iov_len, at) :
-				pwrite(d->mem, c->iov->iov_base, c->iov->iov_len, at);
+		ret = c->read ? sys_pread(d->mem, c->iov->iov_base, c->iov->iov_len, at) :
+				sys_pwrite(d->mem, c->iov->iov_base, c->iov->iov_len, at);
 	else
-		ret = c->read ? preadv(d->mem, c->iov, n, at) : pwritev(d->mem, c->iov, n, at);
+		ret = c->read ? sys_preadv(d->mem, c->iov, n, at) :
+				sys_pwritev(d->mem, c->iov, n, at);
 	if (ret > 0 || (ret < 0 && errno == EINTR))
 		return ret > 0 ? ret : 0;
 	/* 0: the memory is gone, its process has ended or runs another program. */

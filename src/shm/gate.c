@@ -3,6 +3,7 @@
 
 #include "base/lock.h"
 #include "base/loop.h"
+#include "base/sys.h"
 
 #include <errno.h>
 #include <string.h>
@@ -64,7 +65,7 @@ bool gate_in(const struct gate *g, int mem)
 {
 	uint64_t is;
 
-	return pread(mem, &is, sizeof(is), (off_t)g->at) == sizeof(is) && is == g->nonce;
+	return sys_pread(mem, &is, sizeof(is), (off_t)g->at) == sizeof(is) && is == g->nonce;
 }
 
 bool gate_of(const struct gate *g, pid_t pid)

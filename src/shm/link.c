@@ -10,6 +10,7 @@
 
 #include "base/fdset.h"
 #include "base/log.h"
+#include "base/sys.h"
 #include "iwarp/iwarp.h"
 #include "shm/call.h"
 #include "shm/shm.h"
@@ -33,6 +34,17 @@ struct link_later {
 void link_get(struct link *l)
 {
 	atomic_fetch_add_explicit(&l->refs, 1, memory_order_relaxed);
+}
+
+bool link_try_get(struct link *l)
+{
+	int n = atomic_load_explicit(&l->refs, memory_order_relaxed);
+
+	while (n && !atomic_compare_exchange_weak_explicit(&l->refs, &n, n + 1,
+							   memory_order_relaxed,
+							   memory_order_relaxed))
+		;
+	return n;
 }
 
 static void free_list(struct list *head)
@@ -159,7 +171,9 @@ void link_break(struct link *l, const char *why)
 	while (link_run_thread(l) && within_ring(l, start))
 		;
 	lock_get(&l->rx_lock);
+	lock_get(&l->tx_lock);
 	l->dead = true;
+	lock_put(&l->tx_lock);
 	direct_break(l->direct);
 	log_info("link to another process: %s", why);
 	for (uint32_t i = 0; i < l->slots; i++)
@@ -270,7 +284,7 @@ void link_wake(struct link *l)
 	if (!atomic_load_explicit(&l->tx.sh->doze, memory_order_relaxed) ||
 	    !atomic_exchange(&l->tx.sh->doze, 0))
 		return;
-	if (write(l->peer_wake, &one, sizeof(one)) < 0 && errno != EAGAIN)
+	if (sys_write(l->peer_wake, &one, sizeof(one)) < 0 && errno != EAGAIN)
 		log_debug("waking a peer: %s", strerror(errno));
 }
 
@@ -344,9 +358,9 @@ int link_send_record(struct link *l, const void *rec, uint32_t bytes, enum rec_k
 		flooded = ret == -ENOBUFS && !l->flooded;
 		l->flooded |= flooded;
 	}
-	lock_put(&l->tx_lock);
-	if (flooded)
+	if (flooded && !l->dead)
 		link_wake_self(l); /* the thread ends it: see link_wake_ready() */
+	lock_put(&l->tx_lock);
 	link_wake(l);
 	return ret;
 }

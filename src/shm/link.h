@@ -91,7 +91,7 @@ struct link {
 	unsigned leases;      /* members that lease */
 	bool bad;	      /* the peer broke the rules: the thread ends it */
 	bool bulk;	      /* the last pass moved much data */
-	bool dead;
+	bool dead;	      /* its descriptors are others' (written under tx_lock, too) */
 	_Atomic bool owes;    /* owing is not empty */
 	/* Where the next record will show, for those who look without the lock: a
 	 * hint that the holder of rx_lock renews, right whenever nobody holds it. */
@@ -126,6 +126,8 @@ int link_new(struct link_segment *seg, int side, const struct link_id *peer, int
 /* Starts to receive. */
 int link_start(struct link *l);
 void link_get(struct link *l);
+/* Of a link that is known by a list only: false if it is about to be freed. */
+bool link_try_get(struct link *l);
 void link_put(struct link *l);
 /* The peer has ended or talks nonsense: what it had sent is received, then all its
  * streams break. Loop thread. */

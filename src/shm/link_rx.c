@@ -4,6 +4,7 @@
 #include "shm/link_rx.h"
 
 #include "base/log.h"
+#include "base/sys.h"
 #include "iwarp/iwarp.h"
 #include "shm/call.h"
 
@@ -196,7 +197,7 @@ void link_wake_self(struct link *l)
 {
 	static const uint64_t one = 1;
 
-	if (write(l->wake.fd, &one, sizeof(one)) < 0 && errno != EAGAIN)
+	if (sys_write(l->wake.fd, &one, sizeof(one)) < 0 && errno != EAGAIN)
 		log_debug("waking the thread: %s", strerror(errno));
 }
 
@@ -285,9 +286,9 @@ bool link_run(struct link *l, bool by_thread)
 		atomic_store_explicit(&l->next, ring_word(l->rx.sh, l->rx.head),
 				      memory_order_relaxed);
 	}
-	lock_put(&l->rx_lock);
-	if (ret)
+	if (ret && !l->dead)
 		link_wake_self(l); /* to start a stream, or end all: link_wake_ready() */
+	lock_put(&l->rx_lock);
 	return moved;
 }
 

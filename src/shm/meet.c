@@ -501,6 +501,7 @@ static int self_new(struct link *both[2])
 		else
 			fdset_close(peer[i]);
 		fdset_close(wake[i]);
+		both[i] = NULL;
 	}
 	munmap(seg, sizeof(*seg));
 	return ret;
@@ -508,23 +509,16 @@ static int self_new(struct link *both[2])
 
 static int self_get(struct link **out)
 {
-	struct link *both[2];
-	int ret;
+	int ret = 0;
 
 	lock_assert_held(&meets.lock);
-	*out = meets.self[0];
-	if (*out)
-		return 0;
-	ret = self_new(both);
-	if (ret)
-		return ret;
-	ret = link_start(both[0]);
-	if (!ret)
-		ret = link_start(both[1]);
-	if (!ret) {
-		memcpy(meets.self, both, sizeof(both));
-		*out = both[0];
-	}
+	if (!meets.self[0])
+		ret = self_new(meets.self);
+	/* What could not be started is, the next time. */
+	for (int i = 0; i < 2 && !ret; i++)
+		if (!meets.self[i]->wake_in)
+			ret = link_start(meets.self[i]);
+	*out = ret ? NULL : meets.self[0];
 	return ret;
 }
 

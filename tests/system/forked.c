@@ -85,6 +85,36 @@ static void child_that_exits_properly(void)
 	stop();
 }
 
+/* ... while its parent polls, and owes an acknowledgement. */
+static void child_of_a_poller(void)
+{
+	struct ibv_sge sge;
+	struct ibv_send_wr wr;
+	struct ibv_wc wc;
+	pid_t pid;
+
+#ifdef CONF_SANITIZER
+	SKIP("a leak checker in the child of a process with threads sees ghosts");
+#endif
+	start();
+	sge = conf_sge(&b, 0, 1000);
+	fflush(NULL);
+	for (int i = 0; i < 20; i++) {
+		OK(conf_recv(c.p->qp, 2, &b, 16384, 1000));
+		for (int k = 0; k < 2000; k++) /* so that it counts as one who polls */
+			EQ(ibv_poll_cq(c.p->recv_cq, 1, &wc), 0);
+		wr = conf_wr(3, IBV_WR_SEND, &sge, 1);
+		OK(conf_post(c.a->qp, &wr));
+		conf_wc_ok(c.p->recv_cq, 2);
+		pid = fork();
+		if (!pid)
+			exit(0);
+		wait_child(pid);
+		conf_wc_ok(c.a->send_cq, 3);
+	}
+	stop();
+}
+
 /* A child that frees what it inherited harms nobody. */
 static void child_that_destroys(void)
 {
@@ -524,6 +554,7 @@ static void program_of_a_child(void)
 static const struct conf_case cases[] = {
 	CASE(child_that_exits),
 	CASE(child_that_exits_properly),
+	CASE(child_of_a_poller),
 	CASE(child_that_destroys),
 	CASE(child_that_uses),
 	CASE(child_that_outlives),

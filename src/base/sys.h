@@ -1,0 +1,121 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* System calls for those who hold locks. The C library's functions of these names are
+ * cancellation points (pthreads(7)): a thread that is cancelled in ibv_post_send() or
+ * ibv_poll_cq(), which are none, would end there and keep the locks. syscall() is no
+ * cancellation point either. Sanitizers know the library's functions only, and learn from
+ * them what is ordered by a socket; where a word has 32 bits, offsets and times are other
+ * types in the kernel.
+ *
+ * Return and errno as the function of the name. */
+#ifndef ANYRDMA_BASE_SYS_H
+#define ANYRDMA_BASE_SYS_H
+
+#include <poll.h>
+#include <stddef.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/types.h>
+#include <sys/uio.h>
+#include <time.h>
+#include <unistd.h>
+
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__) || __SIZEOF_LONG__ != 8
+#define SYS_BY_LIBRARY_ 1
+#elif defined(__has_feature)
+#if __has_feature(thread_sanitizer) || __has_feature(address_sanitizer)
+#define SYS_BY_LIBRARY_ 1
+#endif
+#endif
+
+#ifdef SYS_BY_LIBRARY_
+#define sys_write write
+#define sys_close close
+#define sys_send send
+#define sys_sendmsg sendmsg
+#define sys_recv recv
+#define sys_recvmsg recvmsg
+#define sys_pread pread
+#define sys_pwrite pwrite
+#define sys_preadv preadv
+#define sys_pwritev pwritev
+#define sys_ppoll ppoll
+#define sys_epoll_wait epoll_wait
+#define sys_nanosleep nanosleep
+#else
+static inline ssize_t sys_write(int fd, const void *p, size_t n)
+{
+	return syscall(SYS_write, fd, p, n);
+}
+
+static inline int sys_close(int fd)
+{
+	return (int)syscall(SYS_close, fd);
+}
+
+static inline ssize_t sys_send(int fd, const void *p, size_t n, int flags)
+{
+	return syscall(SYS_sendto, fd, p, n, flags, NULL, 0);
+}
+
+static inline ssize_t sys_sendmsg(int fd, const struct msghdr *m, int flags)
+{
+	return syscall(SYS_sendmsg, fd, m, flags);
+}
+
+static inline ssize_t sys_recv(int fd, void *p, size_t n, int flags)
+{
+	return syscall(SYS_recvfrom, fd, p, n, flags, NULL, NULL);
+}
+
+static inline ssize_t sys_recvmsg(int fd, struct msghdr *m, int flags)
+{
+	return syscall(SYS_recvmsg, fd, m, flags);
+}
+
+static inline ssize_t sys_pread(int fd, void *p, size_t n, off_t at)
+{
+	return syscall(SYS_pread64, fd, p, n, at);
+}
+
+static inline ssize_t sys_pwrite(int fd, const void *p, size_t n, off_t at)
+{
+	return syscall(SYS_pwrite64, fd, p, n, at);
+}
+
+/* These two take the offset's upper half apart, which a word of 64 bits has not. */
+static inline ssize_t sys_preadv(int fd, const struct iovec *iov, int n, off_t at)
+{
+	return syscall(SYS_preadv, fd, iov, n, at, 0);
+}
+
+static inline ssize_t sys_pwritev(int fd, const struct iovec *iov, int n, off_t at)
+{
+	return syscall(SYS_pwritev, fd, iov, n, at, 0);
+}
+
+/* The kernel writes the time that is left into *timeout. */
+static inline int sys_ppoll(struct pollfd *p, nfds_t n, const struct timespec *timeout,
+			    const sigset_t *none)
+{
+	struct timespec left, *t = NULL;
+
+	if (timeout) {
+		left = *timeout;
+		t = &left;
+	}
+	return (int)syscall(SYS_ppoll, p, n, t, none, 0);
+}
+
+static inline int sys_epoll_wait(int fd, struct epoll_event *ev, int n, int ms)
+{
+	return (int)syscall(SYS_epoll_pwait, fd, ev, n, ms, NULL, 0);
+}
+
+static inline int sys_nanosleep(const struct timespec *t, struct timespec *left)
+{
+	return (int)syscall(SYS_nanosleep, t, left);
+}
+#endif
+
+#endif
