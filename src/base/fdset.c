@@ -122,6 +122,15 @@ int fdset_take(int fd)
 	return high;
 }
 
+int fdset_resize(int fd, uint64_t size)
+{
+	struct rlimit rl;
+
+	if (!getrlimit(RLIMIT_FSIZE, &rl) && rl.rlim_cur < size)
+		return -EFBIG;
+	return ftruncate(fd, (off_t)size) ? -errno : 0;
+}
+
 void fdset_close(int fd)
 {
 	if (fd < 0)

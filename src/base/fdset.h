@@ -6,6 +6,8 @@
 #ifndef ANYRDMA_BASE_FDSET_H
 #define ANYRDMA_BASE_FDSET_H
 
+#include <stdint.h>
+
 /* Raises RLIMIT_NOFILE to the hard limit once (unless ANYRDMA_NOFILE=keep). */
 void fdset_raise_limit(void);
 
@@ -13,6 +15,10 @@ void fdset_raise_limit(void);
  * remembers the result and returns it. When no high number is free the low one
  * is kept. fd < 0 is passed through (so that calls nest). */
 int fdset_take(int fd);
+
+/* ftruncate(), where it would not cost us our life: beyond RLIMIT_FSIZE, which counts for
+ * memory too, it sends SIGXFSZ. 0, -EFBIG, another -errno. */
+int fdset_resize(int fd, uint64_t size);
 
 /* Forgets and closes. */
 void fdset_close(int fd);

@@ -4,6 +4,7 @@
  * from, where the kernel shows its page of zeros, and as many to write to, which
  * are the same small file again and again. What is written there is never read.
  * Made when the first null region is, and kept. */
+#include "base/fdset.h"
 #include "base/log.h"
 #include "dev/verbs.h"
 
@@ -26,8 +27,10 @@ static void *map_zeros(void)
 
 static int fill_sink(uint8_t *p, int fd)
 {
-	if (ftruncate(fd, SINK))
-		return -errno;
+	int ret = fdset_resize(fd, SINK);
+
+	if (ret)
+		return ret;
 	for (size_t at = 0; at < DEV_MAX_MSG; at += SINK)
 		if (mmap(p + at, SINK, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd,
 			 0) == MAP_FAILED)

@@ -17,7 +17,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 #ifndef F_SEAL_FUTURE_WRITE
@@ -45,14 +44,9 @@ static size_t size_for(uint32_t keys)
 	return offsetof(struct share_table, key) + (size_t)keys * sizeof(struct share_key);
 }
 
-/* A file above this limit would cost us our life (SIGXFSZ). */
 static int resize(int fd, uint32_t keys)
 {
-	struct rlimit rl;
-
-	if (!getrlimit(RLIMIT_FSIZE, &rl) && rl.rlim_cur < size_for(keys))
-		return -EFBIG;
-	return ftruncate(fd, (off_t)size_for(keys)) ? -errno : 0;
+	return fdset_resize(fd, size_for(keys));
 }
 
 int share_map(int fd, struct share_table **t)

@@ -2,6 +2,8 @@
 /* Who may have a link, the memory that it is made of, and how it is handed over. */
 #include "shm/greeting.h"
 
+#include "base/fdset.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -72,17 +74,19 @@ struct link_segment *link_segment_map(int fd)
 int link_segment_new(struct link_segment **seg)
 {
 	int fd = memfd_create("anyrdma link", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	int ret;
 
 	if (fd < 0)
 		return -errno;
-	if (ftruncate(fd, sizeof(**seg)) || fcntl(fd, F_ADD_SEALS, SEALS) ||
-	    !(*seg = link_segment_map(fd))) {
-		int ret = errno ? -errno : -ENOMEM;
-
-		close(fd);
-		return ret;
-	}
-	return fd;
+	ret = fdset_resize(fd, sizeof(**seg));
+	if (!ret && fcntl(fd, F_ADD_SEALS, SEALS))
+		ret = -errno;
+	if (!ret && !(*seg = link_segment_map(fd)))
+		ret = -ENOMEM;
+	if (!ret)
+		return fd;
+	close(fd);
+	return ret;
 }
 
 struct link_segment *link_segment_take(int fd)

@@ -622,17 +622,12 @@ static void another_pid_namespace(void)
 	stop();
 }
 
-static void another_user(struct peer *me, void *arg)
+/* The peer of one who goes by TCP. */
+static void by_tcp(struct peer *me)
 {
 	struct other z;
 	struct side s;
 
-	(void)arg;
-	if (setgid(12345) || setuid(12345)) {
-		peer_say(me, 'n');
-		return;
-	}
-	peer_say(me, 'y');
 	setenv("ANYRDMA_TRANSPORT", "auto", 1);
 	open_device();
 	s = side(0x100);
@@ -645,21 +640,58 @@ static void another_user(struct peer *me, void *arg)
 	close_device();
 }
 
+static void goes_by_tcp(struct peer *p)
+{
+	setenv("ANYRDMA_TRANSPORT", "auto", 1);
+	open_device();
+	x = side(0x200);
+	there = join_peer(p, &x);
+	works(&x, &there, 7);
+	peer_hear(p, 'w');
+	EQ(links(), 0);
+	peer_say(p, 'e');
+	peer_end(p);
+}
+
+static void another_user(struct peer *me, void *arg)
+{
+	(void)arg;
+	if (setgid(12345) || setuid(12345)) {
+		peer_say(me, 'n');
+		return;
+	}
+	peer_say(me, 'y');
+	by_tcp(me);
+}
+
 static void another_uid_falls_back_to_tcp(void)
 {
 	struct peer p = peer_start(another_user, NULL);
 
 	if (!allowed(&p))
 		SKIP("no right to become another user");
-	setenv("ANYRDMA_TRANSPORT", "auto", 1);
-	open_device();
-	x = side(0x200);
-	there = join_peer(&p, &x);
-	works(&x, &there, 7);
-	peer_hear(&p, 'w');
-	EQ(links(), 0);
-	peer_say(&p, 'e');
-	peer_end(&p);
+	goes_by_tcp(&p);
+	side_free(&x);
+	close_device();
+}
+
+static void without_large_files(struct peer *me, void *arg)
+{
+	(void)arg;
+	by_tcp(me);
+}
+
+/* `ulimit -f` counts for memory that is shared, too, and SIGXFSZ ends who goes beyond. */
+static void no_large_files(void)
+{
+	struct rlimit small = { 100 * 1024, 100 * 1024 };
+	struct peer p;
+
+	OK(setrlimit(RLIMIT_FSIZE, &small));
+	p = peer_start(without_large_files, NULL);
+	goes_by_tcp(&p);
+	CHECK(!ibv_alloc_null_mr(dev.pd));
+	EQ(errno, ENOMEM);
 	side_free(&x);
 	close_device();
 }
@@ -731,6 +763,7 @@ static const struct conf_case cases[] = {
 	CASE(its_descriptors_block),
 	CASE(another_pid_namespace),
 	CASE(another_uid_falls_back_to_tcp),
+	CASE(no_large_files),
 	CASE(idle_processes_use_no_cpu),
 };
 
