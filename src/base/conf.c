@@ -117,7 +117,7 @@ static const struct row table[] = {
 	  SWITCH(strict_timeout, "0", "1") },
 	{ "ANYRDMA_TRANSPORT", "auto",
 	  "auto: shared memory between processes of one host, else TCP; tcp: always TCP; "
-	  "shm: shared memory or nothing",
+	  "shm: raw queue pairs use nothing else",
 	  CHOICE(transport, transports) },
 	{ "ANYRDMA_UC_LATE_MS", "50",
 	  "milliseconds that a message of a UC QP waits for a receive before it is "
