@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* What it costs that something goes on, over shared memory. */
+#include "far.h"
+
+enum { RECEIVES = 8, SIZE = 64 };
+
+static unsigned received;
+
+/* Reads and writes of this process, which are the calls that wake and that are woken. */
+static uint64_t calls(void)
+{
+	FILE *f = fopen("/proc/self/io", "re");
+	unsigned long long n, sum = 0;
+	char line[128];
+
+	if (!f)
+		SKIP("the kernel does not count calls");
+	while (fgets(line, sizeof(line), f))
+		if (sscanf(line, "syscr: %llu", &n) == 1 || sscanf(line, "syscw: %llu", &n) == 1)
+			sum += n;
+	fclose(f);
+	return sum;
+}
+
+static void post_recv(void)
+{
+	OK(conf_recv(far_side[0].qp, 2, &far_side[0].b, 4096, SIZE));
+}
+
+/* Polls without a pause. */
+static void receive(unsigned upto)
+{
+	struct ibv_wc wc;
+
+	AT("polling");
+	while (received < upto) {
+		if (!ibv_poll_cq(far_side[0].cq, 1, &wc))
+			continue;
+		EQ(wc.status, IBV_WC_SUCCESS);
+		if (wc.opcode != IBV_WC_RECV)
+			continue;
+		received++;
+		post_recv();
+	}
+}
+
+static void send_one(void)
+{
+	struct ibv_sge sge = conf_sge(&far_side[0].b, 0, SIZE);
+	struct ibv_send_wr wr = conf_wr(1, IBV_WR_SEND, &sge, 1);
+
+	OK(conf_post(far_side[0].qp, &wr));
+}
+
+static void to_and_fro(bool begin, unsigned n)
+{
+	for (unsigned i = 0; i < n; i++) {
+		if (begin)
+			send_one();
+		receive(received + 1);
+		if (!begin)
+			send_one();
+	}
+}
+
+static void play(int who)
+{
+	unsigned n = conf_ms(1) > 1 ? 2000 : 20000;
+	uint64_t before;
+
+	far_open(who, 1);
+	for (unsigned i = 0; i < RECEIVES; i++)
+		post_recv();
+	far_meet();
+	to_and_fro(!who, n / 10); /* until both count as ones who poll */
+	before = calls();
+	to_and_fro(!who, n);
+	before = calls() - before;
+	/* Who has no processor for a while is asleep for the other: a few. */
+	if (before > n / 4)
+		FAIL("%llu calls for %u messages", (unsigned long long)before, 2 * n);
+	far_meet();
+}
+
+static void target_plays(struct peer *me, void *arg)
+{
+	(void)me;
+	(void)arg;
+	play(1);
+}
+
+static void no_call_for_a_message(void)
+{
+	struct peer t = far_start(target_plays, NULL);
+
+	play(0);
+	peer_end(&t);
+}
+
+static const struct conf_case cases[] = {
+	CASE(no_call_for_a_message),
+};
+
+CONF_MAIN(cases)
