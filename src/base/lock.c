@@ -55,7 +55,9 @@ void lock_wake_(struct lock *l)
 void cond_broadcast(struct cond *c)
 {
 	atomic_fetch_add(&c->seq, 1);
-	futex_wake(&c->seq, INT_MAX);
+	/* Who looked before the change was counted when the lock was let go of. */
+	if (atomic_load(&c->waiting))
+		futex_wake(&c->seq, INT_MAX);
 }
 
 /* A broadcast after the lock was let go of changes seq: the kernel compares. */
@@ -64,9 +66,11 @@ NO_TSA static int wait_until(struct lock *l, struct cond *c, const struct timesp
 	uint32_t seen = atomic_load(&c->seq);
 	int ret;
 
+	atomic_fetch_add(&c->waiting, 1);
 	lock_put(l);
 	ret = futex_wait(&c->seq, seen, until);
 	lock_get(l);
+	atomic_fetch_sub(&c->waiting, 1);
 	return ret == -ETIMEDOUT ? ret : 0;
 }
 

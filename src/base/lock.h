@@ -61,6 +61,7 @@ struct CAPABILITY("mutex") lock {
 /* Waited for with a lock: lock_wait(). */
 struct cond {
 	_Atomic uint32_t seq; /* grows with each broadcast */
+	_Atomic uint32_t waiting; /* threads; raised under the lock */
 };
 
 #ifdef LOCK_PTHREAD
@@ -170,9 +171,11 @@ static inline void lock_put(struct lock *l) RELEASE(l) NO_TSA
 static inline void cond_init(struct cond *c)
 {
 	atomic_init(&c->seq, 0);
+	atomic_init(&c->waiting, 0);
 }
 
-/* Everybody who waits looks again. What they wait for was changed with the lock held. */
+/* Everybody who waits looks again. What they wait for was changed with the lock held, by this
+ * thread. No system call if nobody waits. */
 void cond_broadcast(struct cond *c);
 
 /* Lets go of the lock until a broadcast; may wake without one: loop around it. */
