@@ -19,17 +19,16 @@
 #include "base/lock.h"
 #include "base/log.h"
 #include "base/sys.h"
+#include "base/thread.h"
 
 #include <errno.h>
 #include <limits.h>
 #include <pthread.h>
-#include <signal.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-#define STACK_SIZE (1u << 20)
 #define EVENTS_PER_ROUND 64
 #define NEVER UINT64_MAX
 
@@ -320,29 +319,6 @@ static void *loop_main(void *arg)
 	}
 }
 
-static int spawn(void)
-{
-	sigset_t all, old;
-	pthread_attr_t attr;
-	pthread_t thread;
-	int err;
-
-	pthread_attr_init(&attr);
-	pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
-	pthread_attr_setstacksize(&attr, STACK_SIZE);
-	/* A fault that is blocked is the end, whatever guard.h would do. */
-	sigfillset(&all);
-	sigdelset(&all, SIGSEGV);
-	sigdelset(&all, SIGBUS);
-	pthread_sigmask(SIG_SETMASK, &all, &old);
-	err = pthread_create(&thread, &attr, loop_main, NULL);
-	if (!err)
-		pthread_setname_np(thread, "anyrdma");
-	pthread_sigmask(SIG_SETMASK, &old, NULL);
-	pthread_attr_destroy(&attr);
-	return -err;
-}
-
 static int start_locked(void) REQUIRES(loop.lock)
 {
 	struct epoll_event ev = { .events = EPOLLIN };
@@ -361,7 +337,7 @@ static int start_locked(void) REQUIRES(loop.lock)
 	if (!err && epoll_ctl(loop.epfd, EPOLL_CTL_ADD, loop.wakefd, &ev))
 		err = -errno;
 	if (!err)
-		err = spawn();
+		err = thread_start("anyrdma", loop_main, NULL);
 	if (err) {
 		log_error("cannot start the progress thread: %s", strerror(-err));
 		fdset_close(loop.wakefd);

@@ -440,7 +440,10 @@ int stream_answered(struct stream *s, const struct stream_param *p)
 		s->calling = false;
 	}
 	stream_unlock(s);
-	return opened ? stream_start(s) : -ECONNRESET;
+	if (!opened)
+		return -ECONNRESET;
+	grant_accepted(s->shm.l);
+	return stream_start(s);
 }
 
 /* ---- callee --------------------------------------------------------------------------------- */
@@ -658,6 +661,7 @@ int stream_accept(struct stream *s, const struct stream_param *p, const void *re
 	stream_unlock(s);
 	if (!rings)
 		return -ECONNRESET;
+	grant_accepted(s->shm.l);
 	ret = stream_start(s);
 	if (ret)
 		return ret;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Design notes.
  *
- * The target opens its own /proc/self/mem and passes the descriptor. Unlike a pid it
- * names the memory: after an exec or the end of the target it moves 0 bytes, and it
- * works across pid namespaces. process_vm_writev() is faster for much data, but goes
+ * The initiator has opened the target's /proc/PID/mem (grant.c). Unlike a pid the descriptor
+ * names the memory: after an exec or the end of the target it moves 0 bytes.
+ * process_vm_writev() is faster for much data, but goes
  * by pid. So each such call comes after a look through the descriptor: while the
  * memory is there, its process is, and the pid is its. And if it ends in between, the
  * call does not get past the gate (shm/gate.h).
@@ -13,8 +13,8 @@
  * does not allow, or what fails in any way, is sent to the target after all, which
  * finds the right status: nothing is refused here.
  *
- * Direct access is no boundary of security: it is given to who might attach with a
- * debugger instead. */
+ * What an initiator does with its access nobody can check: it is one that the kernel lets
+ * access the target's memory anyway (doc/security.md). */
 #include "shm/direct.h"
 
 #include "base/conf.h"
@@ -32,7 +32,6 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <sys/uio.h>
 #include <sys/vfs.h>
 #include <unistd.h>
@@ -48,16 +47,19 @@ enum {
 struct direct {
 	atomic_int refs;
 	struct link *l;
-	/* as initiator; mem -1 unless self: the peer has offered nothing */
+	/* as initiator; mem -1 unless self: we have no access */
 	struct direct_shared *ours;
 	const struct share_table *t; /* keys.t, or our own */
 	struct keys keys;	     /* none if self */
 	int mem;
 	bool self;
 	pid_t pid;		/* 0: of another pid namespace */
-	_Atomic bool by_pid, off; /* calls by pid work; nothing does any more */
+	/* Calls by pid work; nothing does, yet or any more. Storing false into `off` releases
+	 * all that is above. */
+	_Atomic bool by_pid, off;
 	struct gate gate;
 	/* as target */
+	_Atomic bool given; /* the peer has our keys: its words count */
 	struct direct_shared *theirs;
 	int sock; /* its end tells of the peer's; -1 within a process; the link's */
 	uint64_t until; /* not 0: the link is broken, sock is none any more; users are waited
@@ -73,71 +75,6 @@ static struct {
 } targets = { LOCK_INIT, LIST_INIT(targets.list) };
 
 /* ---- the target's side ------------------------------------------------------------- */
-
-static bool yama_forbids(void)
-{
-	int fd = open("/proc/sys/kernel/yama/ptrace_scope", O_RDONLY | O_CLOEXEC);
-	char c = '0';
-
-	if (fd < 0)
-		return errno != ENOENT;
-	if (read(fd, &c, 1) != 1)
-		c = '?';
-	close(fd);
-	return c != '0';
-}
-
-/* Would the kernel let a process of our user do it anyway? */
-static bool allowed(void)
-{
-	switch (conf_get()->direct) {
-	case CONF_DIRECT_OFF:
-		return false;
-	case CONF_DIRECT_AUTO:
-		return prctl(PR_GET_DUMPABLE) == 1 && !yama_forbids();
-	default:
-		return true;
-	}
-}
-
-static int open_memory(void)
-{
-	static int mem = -1; /* one for all links */
-
-	lock_assert_held(&targets.lock);
-	if (mem < 0)
-		mem = fdset_take(open("/proc/self/mem", O_RDWR | O_CLOEXEC));
-	return mem;
-}
-
-unsigned direct_offer(struct direct_offer *o, int *fds)
-{
-	struct gate gate;
-	int mem = -1, ret;
-
-	*o = (struct direct_offer){ 0 };
-	if (share_fd() < 0 || !allowed())
-		return 0;
-	ret = gate_own(&gate);
-	if (ret) {
-		log_info("no direct access for others: no page: %s", strerror(-ret));
-		return 0;
-	}
-	lock_get(&targets.lock);
-	mem = open_memory();
-	lock_put(&targets.lock);
-	if (mem < 0) {
-		log_info("no direct access for others: /proc/self/mem: %s",
-			 strerror(errno));
-		return 0;
-	}
-	fds[0] = share_fd();
-	fds[1] = mem;
-	o->fds = DIRECT_FDS;
-	o->table = SHARE_VERSION;
-	o->gate = gate;
-	return DIRECT_FDS;
-}
 
 /* Its memory is gone after the last of its threads. */
 static bool alive(const struct direct *d)
@@ -214,7 +151,8 @@ static struct direct *find_user(uint64_t value, uint64_t mask, _Atomic uint64_t 
 
 	lock_get(&targets.lock);
 	list_for_each(d, &targets.list, node) {
-		uint32_t n = atomic_load(&d->theirs->high);
+		/* Who has no keys of ours cannot be in the middle of an access. */
+		uint32_t n = atomic_load(&d->given) ? atomic_load(&d->theirs->high) : 0;
 
 		n = n < DIRECT_USERS ? n : DIRECT_USERS;
 		for (uint32_t i = 0; i < n && !found; i++) {
@@ -263,14 +201,11 @@ static bool table_take(struct direct *d, int fd)
 	return !ret;
 }
 
-static bool memory_take(struct direct *d, int fd)
+static bool memory_is_right(const struct direct *d)
 {
 	struct statfs fs;
 
-	if (fstatfs(fd, &fs) || fs.f_type != PROC_SUPER_MAGIC)
-		return false;
-	d->mem = fdset_take(fcntl(fd, F_DUPFD_CLOEXEC, 0));
-	return d->mem >= 0 && gate_in(&d->gate, d->mem);
+	return !fstatfs(d->mem, &fs) && fs.f_type == PROC_SUPER_MAGIC && gate_in(&d->gate, d->mem);
 }
 
 /* Does the pid name the same process in our namespace, and may we? */
@@ -300,26 +235,42 @@ static struct direct *direct_new(struct link *l, int side)
 	return d;
 }
 
-void direct_join(struct link *l, int side, const struct direct_offer *o, const int *fds,
-		 int n)
+void direct_join(struct link *l, int side)
 {
 	struct direct *d = direct_new(l, side);
 
 	if (!d)
 		return;
 	d->pid = l->pid;
-	d->off = true;
-	if (o->fds != DIRECT_FDS || n != DIRECT_FDS || o->table != SHARE_VERSION ||
-	    conf_get()->direct == CONF_DIRECT_OFF)
+	atomic_store(&d->off, true);
+}
+
+void direct_given(struct direct *d, bool given)
+{
+	if (d)
+		atomic_store(&d->given, given);
+}
+
+void direct_start(struct direct *d, int keys, int memory, const struct gate *gate)
+{
+	bool works;
+
+	if (!d) {
+		fdset_close(memory);
 		return;
-	d->gate = o->gate;
-	d->off = !table_take(d, fds[0]) || !memory_take(d, fds[1]);
-	d->by_pid = !d->off && pid_works(d);
-	atomic_store(&d->ours->works, !d->off);
+	}
+	d->gate = *gate;
+	d->mem = memory;
+	works = memory_is_right(d);
+	atomic_store(&d->by_pid, works && pid_works(d));
+	works = works && table_take(d, keys);
+	atomic_store(&d->ours->works, works);
+	if (works)
+		atomic_store_explicit(&d->off, false, memory_order_release);
 	log_info("process %d is accessed %s", (int)d->pid,
-		 d->off	    ? "by messages alone: its offer does not work" :
-		 d->by_pid ? "directly" :
-			      "directly, by descriptor alone");
+		 !works			 ? "by messages alone: its offer does not work" :
+		 atomic_load(&d->by_pid) ? "directly" :
+					   "directly, by descriptor alone");
 }
 
 void direct_join_self(struct link *l, int side)
@@ -329,6 +280,7 @@ void direct_join_self(struct link *l, int side)
 	if (!d)
 		return;
 	d->self = true;
+	atomic_store(&d->given, true);
 	d->t = share_table();
 	atomic_store(&d->ours->works, 1);
 }
@@ -513,6 +465,14 @@ static void copy_advance(struct copy *c, size_t n)
 	}
 }
 
+/* What is at the pid by now, when it is a process that the peer may not access and we may, the
+ * peer must not have us write to. So only between two who can access each other. */
+static bool may_by_pid(const struct direct *d)
+{
+	return atomic_load_explicit(&d->by_pid, memory_order_relaxed) &&
+	       atomic_load_explicit(&d->given, memory_order_relaxed);
+}
+
 static ssize_t copy_by_pid(struct direct *d, const struct copy *c, int n, size_t len)
 {
 	ssize_t ret = -ESTALE;
@@ -578,7 +538,7 @@ static int copy_between(struct direct *d, struct copy *c)
 
 		for (int i = 0; i < n; i++)
 			len += c->iov[i].iov_len;
-		if (len >= PID_MIN && atomic_load_explicit(&d->by_pid, memory_order_relaxed))
+		if (len >= PID_MIN && may_by_pid(d))
 			ret = copy_by_pid(d, c, n, len);
 		if (!ret)
 			ret = copy_by_mem(d, c, n);
@@ -641,7 +601,7 @@ static int access_target(struct stream *s, struct direct *d, const struct wqe *w
 
 static bool usable(const struct stream *s, const struct direct *d)
 {
-	return d && !atomic_load_explicit(&d->off, memory_order_relaxed) &&
+	return d && !atomic_load_explicit(&d->off, memory_order_acquire) &&
 	       share_door_index(s->shm.peer_door) < SHARE_DOORS && !s->shm.closed_in &&
 	       s->state == STREAM_OPEN;
 }
@@ -723,5 +683,6 @@ bool direct_fetches(const struct stream *s)
 	const struct direct *d = s->shm.l->direct;
 
 	return d && s->shm.door && s->qp->door == s->shm.door &&
+	       atomic_load_explicit(&d->given, memory_order_relaxed) &&
 	       atomic_load_explicit(&d->theirs->works, memory_order_relaxed);
 }

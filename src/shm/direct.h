@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Direct access: RDMA writes and reads carried out by the initiator alone, in the
- * memory of the target, which hears nothing of them. Each side of a link offers it
- * to the other, or not; see direct.c. */
+ * memory of the target, which hears nothing of them. Which side of a link may do so to the
+ * other is grant.c's business. */
 #ifndef ANYRDMA_SHM_DIRECT_H
 #define ANYRDMA_SHM_DIRECT_H
 
@@ -17,10 +17,7 @@ struct link;
 struct stream;
 struct wqe;
 
-enum {
-	DIRECT_FDS = 2,	    /* descriptors of an offer: keys, memory */
-	DIRECT_USERS = 32,  /* at the same time, of one link; more use the ring */
-};
+enum { DIRECT_USERS = 32 }; /* at the same time, of one link; more use the ring */
 
 /* Words that name what is being accessed (dev/share.h), written by the initiator, a
  * line for each. */
@@ -35,19 +32,14 @@ struct direct_shared {
 	} user[DIRECT_USERS];
 };
 
-/* Goes with a greeting. */
-struct direct_offer {
-	uint32_t fds;	   /* DIRECT_FDS, or 0: no offer */
-	uint32_t table;	   /* SHARE_VERSION, of all that follows from an offer */
-	struct gate gate;  /* of the target */
-};
-
-/* Fills in what we allow; the number of descriptors in fds, which stay ours. */
-unsigned direct_offer(struct direct_offer *o, int *fds);
-/* The link to its maker (side 1) or user (side 0), with the peer's offer. Descriptors
- * are duplicated. */
-void direct_join(struct link *l, int side, const struct direct_offer *o, const int *fds,
-		 int n);
+/* For the link's maker (side 0: the connector). Nobody has access yet. */
+void direct_join(struct link *l, int side);
+/* grant.c, loop thread: the peer has our keys from now on, or has not got them after all. NULL is
+ * allowed. */
+void direct_given(struct direct *d, bool given);
+/* grant.c, loop thread, once: we have the peer's table in keys, which stays the caller's, and its
+ * memory, which is taken over. NULL is allowed. */
+void direct_start(struct direct *d, int keys, int memory, const struct gate *gate);
 /* Both ends are in this process. */
 void direct_join_self(struct link *l, int side);
 /* No access by either side any more; with l->rx_lock. NULL is allowed. */

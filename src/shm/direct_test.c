@@ -33,10 +33,9 @@ static bool done_within(unsigned ms)
 	return T_WAIT(atomic_load(&done), ms);
 }
 
-/* A link to a process that does nothing, without an offer. */
+/* A link to a process that has our keys and does nothing. */
 static void up(void)
 {
-	struct direct_offer none = { 0 };
 	struct link_id id = { { 1, 2 } };
 	int s[2], give[2];
 
@@ -50,7 +49,8 @@ static void up(void)
 		abort();
 	peer_sock = s[1];
 	l->pid = peer;
-	direct_join(l, 0, &none, NULL, 0);
+	direct_join(l, 0);
+	direct_given(l->direct, true);
 	close(give[0]);
 	close(give[1]);
 }
@@ -129,6 +129,20 @@ static void not_for_ever_then(void)
 	down();
 }
 
+/* Whoever has no keys can name them and is not believed. */
+static void not_for_who_has_no_keys(void)
+{
+	_Atomic uint64_t *word;
+	pthread_t th;
+
+	up();
+	direct_given(l->direct, false);
+	th = begin(&word);
+	CHECK(done_within(LONG_MS));
+	pthread_join(th, NULL);
+	down();
+}
+
 static uint64_t time_for_the_dead(void)
 {
 	_Atomic uint64_t *word;
@@ -166,6 +180,7 @@ int main(int argc, char **argv)
 	T_RUN(waits_while_it_is_said);
 	T_RUN(waits_though_the_link_is_broken);
 	T_RUN(not_for_ever_then);
+	T_RUN(not_for_who_has_no_keys);
 	T_RUN(not_for_the_dead);
 	CHECK_EQ(pd_dealloc(pd), 0);
 	device_close(ctx);

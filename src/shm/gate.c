@@ -1,26 +1,15 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include "shm/gate.h"
 
-#include "base/lock.h"
 #include "base/loop.h"
 #include "base/sys.h"
 
 #include <errno.h>
+#include <stddef.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/random.h>
 #include <unistd.h>
-
-/* What the page begins with. */
-struct page {
-	uint64_t nonce;
-	uint64_t written; /* by all who pass, at the same time */
-};
-
-static struct {
-	struct lock lock;
-	struct page *page;
-} own = { .lock = LOCK_INIT };
 
 static uint64_t draw(void)
 {
@@ -32,33 +21,24 @@ static uint64_t draw(void)
 /* Anywhere in 64 TiB, by ourselves: address space layout randomization may be switched
  * off, and a program that is started again would have its page at the same place. The
  * kernel takes another place if it does not like this one. */
-static struct page *page_new(void)
+struct gate_page *gate_page_new(uint64_t nonce)
 {
 	uint64_t hint = (draw() & ((1ull << 46) - 1) & ~0xffffull) | 1ull << 33;
 	size_t size = (size_t)sysconf(_SC_PAGESIZE);
-	void *p = mmap((void *)(uintptr_t)hint, size, PROT_READ | PROT_WRITE,
-		       MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	struct gate_page *p = mmap((void *)(uintptr_t)hint, size, PROT_READ | PROT_WRITE,
+				   MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
 	if (p == MAP_FAILED)
 		return NULL;
 	madvise(p, size, MADV_DONTFORK); /* a child may get our pid one day */
-	((struct page *)p)->nonce = draw();
+	p->nonce = nonce;
 	return p;
 }
 
-int gate_own(struct gate *g)
+void gate_page_free(struct gate_page *page)
 {
-	int ret = 0;
-
-	lock_get(&own.lock);
-	if (!own.page)
-		own.page = page_new();
-	if (own.page)
-		*g = (struct gate){ (uintptr_t)own.page, own.page->nonce };
-	else
-		ret = -errno;
-	lock_put(&own.lock);
-	return ret;
+	if (page)
+		munmap(page, (size_t)sysconf(_SC_PAGESIZE));
 }
 
 bool gate_in(const struct gate *g, int mem)
@@ -83,7 +63,7 @@ ssize_t gate_copy(const struct gate *g, pid_t pid, bool read, const struct iovec
 	uint64_t word = 0;
 	struct iovec here[GATE_PIECES + 1] = { { &word, sizeof(word) } };
 	struct iovec there[2] = {
-		{ (void *)(uintptr_t)(g->at + (read ? 0 : offsetof(struct page, written))),
+		{ (void *)(uintptr_t)(g->at + (read ? 0 : offsetof(struct gate_page, word))),
 		  sizeof(word) },
 		{ (void *)(uintptr_t)at, len },
 	};

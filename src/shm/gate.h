@@ -13,12 +13,20 @@
 #include <sys/uio.h>
 
 struct gate {
-	uint64_t at;	/* address in its program: the nonce, then a word to be written */
-	uint64_t nonce;
+	uint64_t at;	/* address of its struct gate_page */
+	uint64_t nonce; /* drawn by who accesses the memory, not by who has it */
 };
 
-/* Ours, made by the first call. 0 or -errno. */
-int gate_own(struct gate *g);
+struct gate_page {
+	uint64_t nonce;
+	uint64_t word; /* grant.h: first the proof; then written by all who pass, at once */
+};
+
+/* A page at a place that cannot be guessed, which a child does not inherit; or NULL and
+ * errno. Its address tells nothing of where other memory is. */
+struct gate_page *gate_page_new(uint64_t nonce);
+void gate_page_free(struct gate_page *page);
+
 /* Is it there, in the memory of a /proc/PID/mem? */
 bool gate_in(const struct gate *g, int mem);
 /* Is it there, in the memory of a process that we may access by its pid? */

@@ -43,19 +43,26 @@ static bool is_all(const uint8_t *p, uint8_t v)
 	return p[0] == v && !memcmp(p, p + 1, LEN - 1);
 }
 
+enum { NONCE = 77 };
+
 static struct gate own(void)
 {
-	struct gate g = { 0 };
+	static struct gate_page *page;
 
-	CHECK_EQ(gate_own(&g), 0);
-	return g;
+	if (!page)
+		page = gate_page_new(NONCE);
+	CHECK(page);
+	return (struct gate){ (uintptr_t)page, NONCE };
 }
 
-static void one_for_all(void)
+static void not_two_at_a_place(void)
 {
-	struct gate a = own(), b = own();
+	struct gate_page *a = gate_page_new(1), *b = gate_page_new(2);
 
-	CHECK(a.at && a.at == b.at && a.nonce == b.nonce);
+	CHECK(a && b && a != b && a->nonce == 1 && b->nonce == 2);
+	gate_page_free(a);
+	gate_page_free(b);
+	gate_page_free(NULL);
 }
 
 static void moves_data(void)
@@ -138,7 +145,7 @@ static void not_for_children(void)
 int main(int argc, char **argv)
 {
 	t_init(argc, argv);
-	T_RUN(one_for_all);
+	T_RUN(not_two_at_a_place);
 	T_RUN(moves_data);
 	T_RUN(closed);
 	T_RUN(bad_addresses);

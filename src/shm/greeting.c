@@ -3,6 +3,7 @@
 #include "shm/greeting.h"
 
 #include "base/fdset.h"
+#include "shm/fdpass.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -138,7 +139,7 @@ int greeting_wake_new(int *give)
 /* ---- greetings ---------------------------------------------------------------------- */
 
 int greeting_send(int fd, const struct link_id *id, enum greeting_status status,
-		  const int *give, unsigned n)
+		  const struct grant_hello *grant, const int *give, unsigned n)
 {
 	struct greeting g = {
 		.magic = GREETING_MAGIC,
@@ -146,56 +147,20 @@ int greeting_send(int fd, const struct link_id *id, enum greeting_status status,
 		.status = status,
 		.size = sizeof(struct link_segment),
 		.id = *id,
+		.grant = *grant,
 	};
-	struct iovec iov = { &g, sizeof(g) };
-	union {
-		struct cmsghdr h;
-		char buf[CMSG_SPACE(GREETING_FDS * sizeof(int))];
-	} c;
-	struct msghdr msg = { .msg_iov = &iov, .msg_iovlen = 1 };
-	int fds[GREETING_FDS];
 
-	if (n) {
-		memcpy(fds, give, n * sizeof(int));
-		n += direct_offer(&g.direct, fds + n);
-		memset(&c, 0, sizeof(c));
-		msg.msg_control = c.buf;
-		msg.msg_controllen = CMSG_SPACE(n * sizeof(int));
-		c.h.cmsg_level = SOL_SOCKET;
-		c.h.cmsg_type = SCM_RIGHTS;
-		c.h.cmsg_len = CMSG_LEN(n * sizeof(int));
-		memcpy(CMSG_DATA(&c.h), fds, n * sizeof(int));
-	}
-	/* A fresh unix socket takes so little in one piece. */
-	return sendmsg(fd, &msg, MSG_DONTWAIT | MSG_NOSIGNAL) == sizeof(g) ? 0 : -EIO;
+	return fdpass_send(fd, &g, sizeof(g), give, n);
 }
 
-int greeting_recv(int fd, struct greeting *g, int fds[GREETING_FDS])
+int greeting_recv(int fd, struct greeting *g, int *fds)
 {
-	struct iovec iov = { g, sizeof(*g) };
-	union {
-		struct cmsghdr h;
-		char buf[CMSG_SPACE(GREETING_FDS * sizeof(int))];
-	} c;
-	struct msghdr msg = { .msg_iov = &iov,
-			      .msg_iovlen = 1,
-			      .msg_control = c.buf,
-			      .msg_controllen = sizeof(c.buf) };
-	ssize_t got = recvmsg(fd, &msg, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-	int n = 0;
+	int n = fdpass_recv(fd, g, sizeof(*g), fds, GREETING_FDS);
 
-	if (got < 0)
-		return errno == EINTR ? -EAGAIN : -errno;
-	for (struct cmsghdr *h = CMSG_FIRSTHDR(&msg); h; h = CMSG_NXTHDR(&msg, h)) {
-		if (h->cmsg_level != SOL_SOCKET || h->cmsg_type != SCM_RIGHTS)
-			continue;
-		n = (int)((h->cmsg_len - CMSG_LEN(0)) / sizeof(int));
-		memcpy(fds, CMSG_DATA(h), (size_t)n * sizeof(int));
-	}
-	if (got == sizeof(*g) && g->magic == GREETING_MAGIC && g->version == GREETING_VERSION &&
-	    g->size == sizeof(struct link_segment) && !(msg.msg_flags & MSG_CTRUNC))
+	if (n < 0 || (g->magic == GREETING_MAGIC && g->version == GREETING_VERSION &&
+		      g->size == sizeof(struct link_segment)))
 		return n;
 	for (int i = 0; i < n; i++)
-		close(fds[i]);
-	return got ? -EPROTO : -ECONNRESET;
+		fdpass_discard(fds[i]);
+	return -EPROTO;
 }

@@ -4,13 +4,13 @@
 #ifndef ANYRDMA_SHM_GREETING_H
 #define ANYRDMA_SHM_GREETING_H
 
-#include "shm/direct.h"
+#include "shm/grant.h"
 #include "shm/link.h"
 
-enum { GREETING_MAGIC = 0x61726c6b, GREETING_VERSION = 3 };
+enum { GREETING_MAGIC = 0x61726c6b, GREETING_VERSION = 4 };
 
-/* The segment and a pipe, at most, and those of direct access. */
-enum { GREETING_FDS = 2 + DIRECT_FDS };
+/* The segment and a pipe, at most. */
+enum { GREETING_FDS = 2 };
 
 enum greeting_status { GREETING_HELLO, GREETING_OK, GREETING_EXISTS, GREETING_NO };
 
@@ -19,7 +19,7 @@ struct greeting {
 	uint32_t status; /* enum greeting_status */
 	uint32_t size;	 /* of the segment: equal builds, equal sizes */
 	struct link_id id;
-	struct direct_offer direct; /* its descriptors follow the others */
+	struct grant_hello grant;
 };
 
 /* The user of who connected; or of who listens, when it began to. */
@@ -46,10 +46,11 @@ int greeting_wake_new(int *give);
 /* Ours of the pipe that came; or -errno. fd stays the caller's. */
 int greeting_wake_take(int fd);
 
-/* With n descriptors; an offer of direct access is made where any are. */
+/* Says it with n descriptors, which stay the caller's. */
 int greeting_send(int fd, const struct link_id *id, enum greeting_status status,
-		  const int *give, unsigned n);
-/* Number of descriptors that came along, into fds; -EAGAIN, -errno. */
-int greeting_recv(int fd, struct greeting *g, int fds[GREETING_FDS]);
+		  const struct grant_hello *grant, const int *give, unsigned n);
+/* Number of descriptors that came along, at most GREETING_FDS, into fds: the caller's, for
+ * fdpass_discard(). -EAGAIN, -errno. */
+int greeting_recv(int fd, struct greeting *g, int *fds);
 
 #endif

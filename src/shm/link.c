@@ -66,6 +66,7 @@ void link_put(struct link *l)
 	free_list(&l->calls);
 	fdset_close(l->peer_wake);
 	direct_free(l->direct);
+	grant_fini(l);
 	if (l->seg && l->sock.fd >= 0)
 		munmap(l->seg, sizeof(*l->seg));
 	lock_fini(&l->rx_lock);
@@ -97,6 +98,7 @@ int link_new(struct link_segment *seg, int side, const struct link_id *peer, int
 	list_init(&l->going);
 	list_init(&l->later);
 	list_init(&l->all);
+	l->grant.memory = -1;
 	l->peer = *peer;
 	l->seg = seg;
 	l->tx = (struct ring_tx){ .sh = &seg->ring[side], .limit = RING_LINES };
@@ -195,13 +197,15 @@ void link_break(struct link *l, const char *why)
 		fdset_close(l->sock.fd);
 }
 
-/* Nothing is ever said on the socket after the greeting. */
 static void sock_ready(struct loop_fd *lf, uint32_t revents)
 {
 	struct link *l = container_of(lf, struct link, sock);
+	int ret = grant_receive(l);
 
 	(void)revents;
-	link_break(l, "the other process has ended");
+	if (ret && ret != -EAGAIN)
+		link_break(l, ret == -EPROTO ? "the other process broke the rules of the socket" :
+					       "the other process has ended");
 }
 
 /* ---- slots --------------------------------------------------------------------- */

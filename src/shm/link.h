@@ -3,7 +3,8 @@
  * messages of all streams between them, so a connection costs no descriptor and no
  * mapping, and looking for news costs the same for one stream or ten thousand.
  *
- * Files: ring.c the ring; direct.c access to the peer's memory without it; rec.c its
+ * Files: ring.c the ring; direct.c access to the peer's memory without it, grant.c who has
+ * it, fdpass.c descriptors that come from the peer; rec.c its
  * records; fast.c the short way of small sends; pull.c large sends, which the receiver
  * fetches; link.c life, slots, sending; link_rx.c receiving, who is awake; member.c the
  * CQs that it feeds; meet.c how processes find each other (unix sockets: greeting.c what
@@ -25,6 +26,7 @@
 #include "base/loop.h"
 #include "dev/poll.h"
 #include "shm/direct.h"
+#include "shm/grant.h"
 #include "shm/part.h"
 #include "shm/rec.h"
 #include "shm/ring.h"
@@ -115,6 +117,7 @@ struct link {
 	bool wake_in, sock_in; /* they are in the loop */
 	struct link_segment *seg;
 	struct direct *direct; /* or NULL; fixed before link_start() */
+	struct grant grant;    /* the loop thread's */
 };
 
 #define LINK_TOMB ((struct stream *)(uintptr_t)1)

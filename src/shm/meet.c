@@ -7,15 +7,15 @@
  *	connector: greeting, with the segment and the pipe that wakes it
  *	listener:  greeting, with its pipe; or "exists": there is a link already
  *
- * and with what direct access needs, where they grant it to each other (direct.c).
- *
- * Both then keep the socket, on which nothing more is said: its end is the end of the
+ * Both then keep the socket, over which each may be given access to the other's memory
+ * (grant.h): its end is the end of the
  * peer. Equal user ids are demanded of each other (SO_PEERCRED); the overflow id
  * stands for any number of users and proves nothing. */
 #include "shm/meet.h"
 
 #include "base/fdset.h"
 #include "base/log.h"
+#include "shm/fdpass.h"
 #include "shm/greeting.h"
 
 #include <errno.h>
@@ -43,6 +43,7 @@ struct guest {
 	struct loop_fd lf;
 	struct loop_timer timer;
 	int refs; /* the descriptor's, the timer's */
+	struct grant_hello grant; /* ours */
 	/* caller: what the link will be made of, and who waits */
 	struct link_segment *seg;
 	int wake;
@@ -258,6 +259,7 @@ struct guest *guest_new(int fd, bool caller, const struct meet_name *name)
 	g->caller = caller;
 	g->name = *name;
 	g->pid = greeting_pid(fd);
+	grant_hello(&g->grant);
 	g->wake = -1;
 	g->refs = 1;
 	list_init(&g->meets);
@@ -308,6 +310,8 @@ static struct link *guest_to_link(struct guest *g, const struct greeting *gr,
 		return NULL;
 	}
 	l->pid = g->pid;
+	grant_init(l, &g->grant, &gr->grant);
+	direct_join(l, g->caller ? 0 : 1);
 	list_add_tail(&meets.links, &l->all); /* with the first reference */
 	return l;
 }
@@ -325,7 +329,7 @@ static int caller_step(struct guest *g, const struct greeting *gr, int *fds, int
 		if (!l)
 			return -EAGAIN;
 	} else {
-		if (gr->status != GREETING_OK || n < 1)
+		if (gr->status != GREETING_OK || n != 1)
 			return -EPROTO;
 		wake = fdset_take(greeting_wake_take(fds[0]));
 		if (wake < 0)
@@ -337,7 +341,6 @@ static int caller_step(struct guest *g, const struct greeting *gr, int *fds, int
 		}
 		g->seg = NULL;
 		g->wake = -1;
-		direct_join(l, 0, &gr->direct, fds + 1, n - 1);
 		*start = l;
 	}
 	if (g->lasting)
@@ -355,10 +358,10 @@ static int visitor_step(struct guest *g, const struct greeting *gr, int *fds, in
 	struct link *l;
 
 	lock_assert_held(&meets.lock);
-	if (gr->status != GREETING_HELLO || n < 2 || !greeting_same_user(g->lf.fd))
+	if (gr->status != GREETING_HELLO || n != 2 || !greeting_same_user(g->lf.fd))
 		return -EPROTO;
 	if (link_of_id(&gr->id))
-		return greeting_send(g->lf.fd, &meets.id, GREETING_EXISTS, NULL, 0);
+		return greeting_send(g->lf.fd, &meets.id, GREETING_EXISTS, &g->grant, NULL, 0);
 	seg = link_segment_take(fds[0]);
 	wake = fdset_take(greeting_wake_new(&give));
 	peer_wake = fdset_take(greeting_wake_take(fds[1]));
@@ -367,10 +370,9 @@ static int visitor_step(struct guest *g, const struct greeting *gr, int *fds, in
 	l = guest_to_link(g, gr, seg, wake, peer_wake);
 	if (!l)
 		goto fail;
-	direct_join(l, 1, &gr->direct, fds + 2, n - 2);
 	*start = l;
 	/* The peer may send as soon as it reads this; its records wait in the ring. */
-	ret = greeting_send(g->lf.fd, &meets.id, GREETING_OK, &give, 1);
+	ret = greeting_send(g->lf.fd, &meets.id, GREETING_OK, &g->grant, &give, 1);
 	close(give);
 	return ret;
 fail:
@@ -403,8 +405,7 @@ static void guest_ready(struct loop_fd *lf, uint32_t revents)
 	      g->caller ? caller_step(g, &gr, fds, n, &start) :
 			  visitor_step(g, &gr, fds, n, &start);
 	for (int i = 0; i < n; i++)
-		if (fds[i] >= 0)
-			close(fds[i]);
+		fdpass_discard(fds[i]);
 	if (ret) {
 		log_info("link over %s: %s", g->name.text, strerror(-ret));
 		answer_all(g, NULL, ret);
@@ -450,7 +451,7 @@ static int caller_start(const struct meet_name *name, struct guest **out)
 	fds[0] = link_segment_new(&g->seg);
 	g->wake = fdset_take(greeting_wake_new(&fds[1]));
 	if (fds[0] >= 0 && g->wake >= 0)
-		ret = greeting_send(fd, &meets.id, GREETING_HELLO, fds, 2);
+		ret = greeting_send(fd, &meets.id, GREETING_HELLO, &g->grant, fds, 2);
 	if (fds[0] >= 0)
 		close(fds[0]);
 	if (g->wake >= 0)

@@ -31,12 +31,13 @@ static int link_under(uint64_t word)
 	struct link_id id = { { word, (uint64_t)getpid() } };
 	struct pollfd p = { .fd = knock(), .events = POLLIN };
 	struct link_segment *seg;
+	struct grant_hello none = { 0 };
 	struct greeting g;
 	int fds[2], got[GREETING_FDS];
 
 	fds[0] = link_segment_new(&seg);
 	if (p.fd < 0 || fds[0] < 0 || greeting_wake_new(&fds[1]) < 0 ||
-	    greeting_send(p.fd, &id, GREETING_HELLO, fds, 2) ||
+	    greeting_send(p.fd, &id, GREETING_HELLO, &none, fds, 2) ||
 	    poll(&p, 1, (int)t_scaled(PATIENCE_MS)) != 1)
 		_exit(100);
 	return greeting_recv(p.fd, &g, got) > 0;

@@ -194,10 +194,12 @@ static void open_run(struct loop_work *w)
 	}
 	out_put(o, done ? 2 : 1); /* the owner's too */
 	park_unlock();
-	if (done)
+	if (done) {
+		grant_accepted(s->shm.l);
 		stream_start(s);
-	else
+	} else {
 		shm_end(s);
+	}
 }
 
 void shm_open_over(struct stream *s, int err)
@@ -333,6 +335,7 @@ void shm_ready(struct stream *s)
 	stream_lock(s);
 	s->shm.opened = true;
 	stream_unlock(s);
+	grant_accepted(s->shm.l);
 	stream_start(s);
 }
 

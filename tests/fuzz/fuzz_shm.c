@@ -9,8 +9,9 @@
  *		key of a region open to all, ...52 for one without remote rights, ...53
  *		for one of another PD. Regions are at BASE.
  *
- * It offers direct access, too, to a table of its own (KEY_*) and to this very process;
- * what it sends may be fetched from SOURCE.
+ * It grants direct access, too, to a table of its own (KEY_*) and to this very process;
+ * what it sends may be fetched from SOURCE. And it asks for the library's keys, which it gets
+ * after the right proof and not before.
  *
  * Whatever it does: nothing outside the regions is written, every posted WR completes
  * exactly once and in order, another connection of the process works on, the link's
@@ -18,8 +19,11 @@
 #include "base/be.h"
 #include "dev/share.h"
 #include "iwarp/iwarp.h"
+#include "shm/fdpass.h"
 #include "shm/greeting.h"
 #include "victim.h"
+
+#include "passing.h"
 
 #include <fcntl.h>
 #include <pthread.h>
@@ -50,9 +54,10 @@ enum act {
 	ACT_STEP,     /* time passes */
 	ACT_POST,     /* work for the QP */
 	ACT_TAKE,     /* read its ring */
-	ACT_SAY,      /* u8 n, n bytes: on the socket, where nothing is to be said */
+	ACT_SAY,      /* u8 n, n bytes: on the socket */
 	ACT_FAIL,     /* the QP goes to ERR */
 	ACT_BYE,      /* we end */
+	ACT_GRANT,    /* u8 type, u8 n, n x u8, u64 at, u64 word: with n descriptors */
 	ACTS,
 };
 
@@ -98,6 +103,8 @@ struct run {
 	struct ring_rx rx;
 	uint32_t slot;	/* of the library's stream, as it told us */
 	uint32_t from;	/* the slot that it asked for */
+	struct grant_hello ours, theirs;
+	bool tried, proved; /* we have sent a proof, the right one */
 	atomic_bool calm_down;
 };
 
@@ -160,7 +167,6 @@ static void open_device(void)
 
 /* ---- what it offers ----------------------------------------------------------------- */
 
-static uint64_t gate[2] = { 0x0123456789abcdef };
 static uint8_t source[REGION];
 
 static void publish(struct share_table *t, uint32_t key, uint64_t len, void *addr,
@@ -170,34 +176,31 @@ static void publish(struct share_table *t, uint32_t key, uint64_t len, void *add
 					       .len = len, .addr = (uintptr_t)addr, .pd = pd };
 }
 
-/* The table's descriptor and that of the memory. */
-static void offer(struct direct_offer *o, int *fds)
+/* The table's descriptor. */
+static int table_fd(void)
 {
-	static int table = -1, mem = -1;
+	static int table = -1;
 	struct share_table *t;
 
-	if (table < 0) {
-		table = memfd_create("fuzz keys", MFD_ALLOW_SEALING | MFD_CLOEXEC);
-		mem = open("/proc/self/mem", O_RDWR | O_CLOEXEC);
-		MUST(table >= 0 && mem >= 0 && !ftruncate(table, sizeof(*t)));
-		t = mmap(NULL, sizeof(*t), PROT_READ | PROT_WRITE, MAP_SHARED, table, 0);
-		MUST(t != MAP_FAILED);
-		MUST(!fcntl(table, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_SEAL));
-		t->version = SHARE_VERSION;
-		t->key_inv = 1;
-		t->door[0].word = (PEER_DOOR >> 32 << 32) | SHARE_SEND;
-		t->door[0].pd = PEER_PD;
-		publish(t, KEY_GOOD, REGION, source, PEER_PD, SHARE_REGION);
-		publish(t, KEY_UNMAPPED, REGION, (void *)0x1000, PEER_PD, SHARE_REGION);
-		publish(t, KEY_OTHER_PD, REGION, source, PEER_PD + 1, SHARE_REGION);
-		publish(t, KEY_WINDOW, REGION, source, PEER_PD, IBV_ACCESS_REMOTE_READ);
-		publish(t, KEY_HUGE, UINT64_MAX, (void *)-64, PEER_PD, SHARE_REGION);
-		munmap(t, sizeof(*t));
-		memset(source, 0x77, sizeof(source));
-	}
-	fds[0] = table;
-	fds[1] = mem;
-	*o = (struct direct_offer){ DIRECT_FDS, SHARE_VERSION, { (uintptr_t)gate, gate[0] } };
+	if (table >= 0)
+		return table;
+	table = memfd_create("fuzz keys", MFD_ALLOW_SEALING | MFD_CLOEXEC);
+	MUST(table >= 0 && !ftruncate(table, sizeof(*t)));
+	t = mmap(NULL, sizeof(*t), PROT_READ | PROT_WRITE, MAP_SHARED, table, 0);
+	MUST(t != MAP_FAILED);
+	MUST(!fcntl(table, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_SEAL));
+	t->version = SHARE_VERSION;
+	t->key_inv = 1;
+	t->door[0].word = (PEER_DOOR >> 32 << 32) | SHARE_SEND;
+	t->door[0].pd = PEER_PD;
+	publish(t, KEY_GOOD, REGION, source, PEER_PD, SHARE_REGION);
+	publish(t, KEY_UNMAPPED, REGION, (void *)0x1000, PEER_PD, SHARE_REGION);
+	publish(t, KEY_OTHER_PD, REGION, source, PEER_PD + 1, SHARE_REGION);
+	publish(t, KEY_WINDOW, REGION, source, PEER_PD, IBV_ACCESS_REMOTE_READ);
+	publish(t, KEY_HUGE, UINT64_MAX, (void *)-64, PEER_PD, SHARE_REGION);
+	munmap(t, sizeof(*t));
+	memset(source, 0x77, sizeof(source));
+	return table;
 }
 
 /* Another connection of the same process: an atomic, which no direct access spares the
@@ -266,26 +269,13 @@ static void greet(struct run *r, enum greeting_status status, const int *fds, un
 {
 	static uint64_t serial;
 	struct greeting g = { GREETING_MAGIC, GREETING_VERSION, status,
-			      sizeof(struct link_segment), { { ++serial, 77 } }, { 0 } };
-	struct iovec iov = { &g, sizeof(g) };
-	union {
-		struct cmsghdr h;
-		char buf[CMSG_SPACE(GREETING_FDS * sizeof(int))];
-	} c = { .buf = { 0 } };
-	struct msghdr msg = { .msg_iov = &iov, .msg_iovlen = 1, .msg_control = c.buf };
-	int give[GREETING_FDS];
+			      sizeof(struct link_segment), { { serial + 1, 77 } },
+			      { .challenge = serial + 0x1000 } };
 
-	memcpy(give, fds, n * sizeof(int));
-	offer(&g.direct, give + n);
-	n += DIRECT_FDS;
-	msg.msg_controllen = CMSG_SPACE(n * sizeof(int));
+	serial++;
 	xor_input(r, &g, sizeof(g));
-	c.h.cmsg_level = SOL_SOCKET;
-	c.h.cmsg_type = SCM_RIGHTS;
-	c.h.cmsg_len = CMSG_LEN(n * sizeof(int));
-	memcpy(CMSG_DATA(&c.h), give, n * sizeof(int));
-	if (sendmsg(r->sock, &msg, MSG_NOSIGNAL) < 0)
-		MUST(errno == EPIPE || errno == ECONNRESET);
+	r->ours = g.grant;
+	pass_message(r->sock, &g, sizeof(g), fds, n);
 }
 
 /* The library's greeting: its descriptors, or -1 when it does not answer with any. */
@@ -308,6 +298,7 @@ static int greeted(struct run *r, int *fds, int want)
 	MUST(len >= 0 || errno != EAGAIN);
 	if (len <= 0)
 		return -1;
+	r->theirs = g.grant;
 	for (struct cmsghdr *h = CMSG_FIRSTHDR(&msg); h; h = CMSG_NXTHDR(&msg, h)) {
 		n = (int)((h->cmsg_len - CMSG_LEN(0)) / sizeof(int));
 		memcpy(got, CMSG_DATA(h), (size_t)n * sizeof(int));
@@ -316,9 +307,26 @@ static int greeted(struct run *r, int *fds, int want)
 		if (i < want)
 			fds[i] = got[i];
 		else
-			close(got[i]); /* direct access: we do not want it */
+			close(got[i]);
 	}
 	return n >= want ? 0 : -1;
+}
+
+/* The library gets access to this process, as to any that it can open. */
+static void grant(struct run *r)
+{
+	static struct gate_page page;
+	struct grant_msg m = { .type = GRANT_PROVE, .at = (uintptr_t)&page }, answer;
+	int table = table_fd();
+
+	page = (struct gate_page){ r->theirs.challenge, 0x5eed };
+	pass_message(r->sock, &m, sizeof(m), NULL, 0);
+	if (recv(r->sock, &answer, sizeof(answer), 0) != sizeof(answer))
+		return; /* it did not like the greeting */
+	MUST(answer.type == GRANT_PROOF && answer.word == page.word);
+	m.type = GRANT_KEYS;
+	m.table = SHARE_VERSION;
+	pass_message(r->sock, &m, sizeof(m), &table, 1);
 }
 
 static void map(struct run *r, int fd, int side)
@@ -357,8 +365,10 @@ static bool visit(struct run *r)
 	close(wake);
 	close(own);
 	good = !greeted(r, &got, 1);
-	if (good)
+	if (good) {
 		take_wake(r, got);
+		grant(r);
+	}
 	return good;
 }
 
@@ -403,6 +413,7 @@ static bool host(struct run *r, int listener)
 	greet(r, GREETING_OK, &wake, 1);
 	close(wake);
 	close(own);
+	grant(r);
 	return true;
 }
 
@@ -522,6 +533,41 @@ static void act_index(struct run *r)
 	atomic_store(p, u32(r));
 }
 
+static void act_grant(struct run *r)
+{
+	struct grant_msg m = { .type = u8(r), .table = SHARE_VERSION };
+	unsigned n = u8(r) % (PASS_MAX + 1);
+	int fds[PASS_MAX];
+
+	for (unsigned i = 0; i < n; i++)
+		fds[i] = pass_fd_of_kind(u8(r), table_fd());
+	input(r, &m.at, sizeof(m.at));
+	input(r, &m.word, sizeof(m.word));
+	r->tried |= m.type == GRANT_PROOF;
+	pass_message(r->sock, &m, sizeof(m), fds, n);
+}
+
+/* PROVE is answered as an honest peer would, unless another proof was tried. The one
+ * descriptor that the library ever sends comes after that. */
+static void hear(struct run *r)
+{
+	struct grant_msg m, answer = { .type = GRANT_PROOF };
+	int fds[FDPASS_MAX], n = fdpass_recv(r->sock, &m, sizeof(m), fds, FDPASS_MAX);
+
+	if (n < 0)
+		return;
+	MUST(n == (m.type == GRANT_KEYS));
+	for (int i = 0; i < n; i++)
+		close(fds[i]);
+	MUST(m.type != GRANT_KEYS || r->proved);
+	if (m.type != GRANT_PROVE || r->tried)
+		return;
+	MUST(((const struct gate_page *)m.at)->nonce == r->ours.challenge);
+	answer.word = ((const struct gate_page *)m.at)->word;
+	r->tried = r->proved = true;
+	pass_message(r->sock, &answer, sizeof(answer), NULL, 0);
+}
+
 /* What a peer would do: learns slots, makes room. */
 static void take(struct run *r)
 {
@@ -546,8 +592,10 @@ static void take(struct run *r)
 static void step(struct run *r)
 {
 	for (int i = 0; i < 50; i++) {
-		if (!(r->how & F_DEAF))
+		if (!(r->how & F_DEAF)) {
 			take(r);
+			hear(r);
+		}
 		if (!(r->how & F_PASSIVE))
 			work_reap(&r->w);
 		sched_yield();
@@ -609,6 +657,9 @@ static void act(struct run *r)
 		input(r, junk, n);
 		if (send(r->sock, junk, n, MSG_NOSIGNAL | MSG_DONTWAIT) < 0)
 			MUST(errno == EPIPE || errno == ECONNRESET || errno == EAGAIN);
+		break;
+	case ACT_GRANT:
+		act_grant(r);
 		break;
 	case ACT_FAIL:
 		qp_err(r->w.qp);

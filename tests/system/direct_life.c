@@ -6,6 +6,7 @@
 #include <sched.h>
 #include <signal.h>
 #include <sys/mman.h>
+#include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 
@@ -102,13 +103,14 @@ static void target_not_dumpable(struct peer *me, void *arg)
 	peer_hear(me, 'x');
 }
 
-/* From the beginning: no offer is made, and everything works. */
+/* From the beginning: the kernel refuses its memory, and everything works. */
 static void not_dumpable(void)
 {
 	static char yes;
 	struct peer t;
 
 	become_user();
+	far_refused = true;
 	t = far_start(target_not_dumpable, &yes);
 	far_open(0, 1);
 	peer_hear(&t, 'r');
@@ -142,6 +144,13 @@ static void user_of_no_rights(void)
 
 /* ---- pid namespaces -------------------------------------------------------------------- */
 
+/* Ours is that of the new namespace. */
+static void mount_proc(void)
+{
+	OK(mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL));
+	OK(mount("proc", "/proc", "proc", 0, NULL));
+}
+
 /* Runs fn in a child that is the first of a new pid namespace. */
 static void in_namespace(void (*fn)(void))
 {
@@ -151,13 +160,14 @@ static void in_namespace(void (*fn)(void))
 #ifdef CONF_SANITIZER
 	SKIP("sanitizers look for their threads in /proc, which is another namespace's");
 #endif
-	if (unshare(CLONE_NEWPID))
+	if (unshare(CLONE_NEWPID | CLONE_NEWNS))
 		SKIP("no pid namespace can be made: %s", strerror(errno));
 	fflush(NULL);
 	pid = fork();
 	CHECK(pid >= 0);
 	if (!pid) {
 		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		mount_proc();
 		fn();
 		exit(0);
 	}
@@ -180,9 +190,10 @@ static void inside(void)
 	peer_say(&outside, 'x');
 }
 
-/* From in there the target has no pid. */
+/* From in there the target has no pid: who wants access all the same has to say so. */
 static void out_of_a_namespace(void)
 {
+	setenv("ANYRDMA_DIRECT", "on", 1);
 	outside = far_start(far_idle, NULL);
 	in_namespace(inside);
 	peer_end(&outside);

@@ -12,7 +12,7 @@
 
 struct far_board *board;
 struct side far_side[FAR_PAIRS];
-bool far_rtr, far_bare;
+bool far_rtr, far_bare, far_refused;
 
 /* Where Yama is at work, direct access is for those who ask for it. */
 static bool yama(void)
@@ -62,6 +62,40 @@ void far_meet(void)
 	WAIT_FOR(atomic_load(&board->arrived) >= 2 * times);
 }
 
+/* Tables of keys that are mapped here: our own and those of peers whose memory we access. */
+static unsigned tables(void)
+{
+	unsigned long inode[8];
+	char line[512];
+	unsigned n = 0;
+	FILE *f = fopen("/proc/self/maps", "re");
+
+	CHECK(f);
+	while (fgets(line, sizeof(line), f) && n < 8) {
+		unsigned i = 0;
+
+		if (!strstr(line, "/memfd:anyrdma keys") ||
+		    sscanf(line, "%*s %*s %*s %*s %lu", &inode[n]) != 1)
+			continue;
+		while (inode[i] != inode[n])
+			i++;
+		n += i == n;
+	}
+	fclose(f);
+	return n;
+}
+
+/* Each side has access to the other a little after they have got their first stream. */
+static void wait_for_access(void)
+{
+	const char *direct = getenv("ANYRDMA_DIRECT");
+
+	if (far_refused || (direct && !strcmp(direct, "off")))
+		return;
+	WAIT_FOR(tables() == 2);
+	conf_settle();
+}
+
 void far_open(int who, unsigned n)
 {
 	open_device();
@@ -90,6 +124,7 @@ void far_open(int who, unsigned n)
 	/* The target's QP has its stream when it has answered. */
 	for (unsigned i = 0; i < n && !who; i++)
 		far_do(i, IBV_WR_RDMA_WRITE, 0, far_bare ? 0 : 8, IBV_WC_SUCCESS);
+	wait_for_access();
 	far_meet();
 }
 

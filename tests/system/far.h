@@ -21,6 +21,7 @@ extern struct far_board *board;
 extern struct side far_side[FAR_PAIRS];
 extern bool far_rtr;  /* the target stays in RTR */
 extern bool far_bare; /* the target has no memory yet */
+extern bool far_refused; /* one of them may not access the other's memory */
 
 /* The environment of both, for those who do not far_start(). The library reads it when it is
  * first used. */
@@ -29,7 +30,8 @@ void far_env(void);
 void far_need_process_vm(const struct peer *p);
 /* Forks the target, which runs fn. Before the library is used. */
 struct peer far_start(void (*fn)(struct peer *me, void *arg), void *arg);
-/* n connected pairs; the target is who (1), the case 0. Both call it. */
+/* n connected pairs; the target is who (1), the case 0. Both call it. They have access to each
+ * other's memory then, unless ANYRDMA_DIRECT is off. */
 void far_open(int who, unsigned n);
 /* Both have come here. */
 void far_meet(void);

@@ -1,0 +1,291 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "shm/grant.h"
+
+#include "base/conf.h"
+#include "base/fdset.h"
+#include "base/log.h"
+#include "dev/share.h"
+#include "shm/fdpass.h"
+#include "shm/link.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* Not 0; 0: there is no randomness, and nothing that rests on it. */
+static uint64_t draw(void)
+{
+	uint64_t v;
+
+	return getrandom(&v, sizeof(v), GRND_NONBLOCK) == sizeof(v) ? v : 0;
+}
+
+void grant_hello(struct grant_hello *h)
+{
+	uint32_t direct = conf_get()->direct;
+
+	*h = (struct grant_hello){
+		.challenge = direct == CONF_DIRECT_OFF ? 0 : draw(),
+		.takes_memory = direct == CONF_DIRECT_ON,
+	};
+}
+
+/* ---- our memory for the peer ---------------------------------------------------------- */
+
+static bool same_namespace(pid_t pid, const char *which)
+{
+	char path[64];
+	struct stat ours, theirs;
+
+	snprintf(path, sizeof(path), "/proc/self/ns/%s", which);
+	if (stat(path, &ours))
+		return false;
+	snprintf(path, sizeof(path), "/proc/%d/ns/%s", (int)pid, which);
+	return !stat(path, &theirs) && ours.st_dev == theirs.st_dev &&
+	       ours.st_ino == theirs.st_ino;
+}
+
+static void refuse(struct link *l, const char *why)
+{
+	log_info("process %d gets no keys of ours, and uses the ring: %s", (int)l->pid, why);
+	l->grant.target = GRANT_REFUSED;
+	gate_page_free(l->grant.page);
+	l->grant.page = NULL;
+}
+
+static bool page_new(struct link *l)
+{
+	struct grant *g = &l->grant;
+
+	g->page = gate_page_new(g->theirs.challenge);
+	if (!g->page)
+		refuse(l, "no page by which it would know our memory");
+	return g->page;
+}
+
+static void give(struct link *l, int memory)
+{
+	struct grant_msg m = { .type = GRANT_KEYS, .table = SHARE_VERSION,
+			       .at = (uintptr_t)l->grant.page };
+	int fds[FDPASS_MAX] = { share_fd(), memory };
+
+	direct_given(l->direct, true); /* before it can use them */
+	if (fdpass_send(l->sock.fd, &m, sizeof(m), fds, memory < 0 ? 1 : 2)) {
+		direct_given(l->direct, false);
+		refuse(l, "its socket takes nothing");
+		return;
+	}
+	l->grant.target = GRANT_GIVEN;
+	log_info("process %d has our table of keys%s", (int)l->pid,
+		 memory < 0 ? ": it has shown that it can access our memory" :
+			      " and a descriptor of our memory, as ANYRDMA_DIRECT=on says");
+}
+
+static void give_memory(struct link *l)
+{
+	int memory = open("/proc/self/mem", O_RDWR | O_CLOEXEC);
+
+	if (memory < 0) {
+		refuse(l, "/proc/self/mem cannot be opened");
+		return;
+	}
+	if (page_new(l))
+		give(l, memory);
+	close(memory);
+}
+
+static void ask_for_proof(struct link *l)
+{
+	struct grant *g = &l->grant;
+	struct grant_msg m = { .type = GRANT_PROVE };
+
+	g->word = draw();
+	if (!g->word) {
+		refuse(l, "there is no randomness for a proof");
+		return;
+	}
+	if (!page_new(l))
+		return;
+	g->page->word = g->word;
+	m.at = (uintptr_t)g->page;
+	g->target = GRANT_ASKED;
+	if (fdpass_send(l->sock.fd, &m, sizeof(m), NULL, 0))
+		refuse(l, "its socket takes nothing");
+}
+
+static void offer(struct link *l)
+{
+	const struct grant *g = &l->grant;
+
+	if (!l->direct || conf_get()->direct == CONF_DIRECT_OFF || share_fd() < 0)
+		refuse(l, "direct access is off here");
+	else if (!g->theirs.challenge)
+		refuse(l, "direct access is off there");
+	else if (g->ours.takes_memory && g->theirs.takes_memory)
+		give_memory(l);
+	else if (!l->pid || !same_namespace(l->pid, "pid") || !same_namespace(l->pid, "user"))
+		refuse(l, "it is not known to be in our pid and user namespaces");
+	else
+		ask_for_proof(l);
+}
+
+static void offer_run(struct loop_work *w)
+{
+	struct link *l = container_of(w, struct link, grant.work);
+
+	if (!l->dead && l->grant.target == GRANT_WAITS)
+		offer(l);
+	link_put(l);
+}
+
+void grant_accepted(struct link *l)
+{
+	struct grant *g = &l->grant;
+
+	if (l->sock.fd < 0 || atomic_load_explicit(&g->accepted, memory_order_relaxed) ||
+	    atomic_exchange(&g->accepted, true))
+		return;
+	link_get(l);
+	if (!loop_post(&g->work))
+		link_put(l);
+}
+
+static int receive_proof(struct link *l, const struct grant_msg *m)
+{
+	struct grant *g = &l->grant;
+	bool right;
+
+	if (g->target != GRANT_ASKED)
+		return -EPROTO;
+	right = m->word == g->word;
+	if (right)
+		give(l, -1);
+	else
+		refuse(l, m->word ? "its proof is wrong" : "it cannot read our memory");
+	return m->word && !right ? -EPROTO : 0;
+}
+
+/* ---- the peer's memory for us ---------------------------------------------------------- */
+
+static void end_initiator(struct grant *g)
+{
+	fdset_close(g->memory);
+	g->memory = -1;
+	g->initiator = GRANT_ENDED;
+}
+
+/* Its memory, if the kernel lets us open it and it is the peer's; or -1. */
+static int open_memory(struct link *l, uint64_t at, struct gate_page *p)
+{
+	char path[64];
+	int fd;
+
+	if (!l->pid || !l->direct || conf_get()->direct == CONF_DIRECT_OFF)
+		return -1;
+	snprintf(path, sizeof(path), "/proc/%d/mem", (int)l->pid);
+	fd = fdset_take(open(path, O_RDWR | O_CLOEXEC));
+	if (fd < 0) {
+		log_info("the memory of process %d cannot be opened, its ring is used: %s",
+			 (int)l->pid, strerror(errno));
+		return -1;
+	}
+	if (pread(fd, p, sizeof(*p), (off_t)at) == (ssize_t)sizeof(*p) &&
+	    p->nonce == l->grant.ours.challenge)
+		return fd;
+	log_info("process %d is not the one at the other end of its link", (int)l->pid);
+	fdset_close(fd);
+	return -1;
+}
+
+static int receive_prove(struct link *l, const struct grant_msg *m)
+{
+	struct grant *g = &l->grant;
+	struct grant_msg answer = { .type = GRANT_PROOF };
+	struct gate_page p;
+
+	if (g->initiator != GRANT_NONE || !g->ours.challenge)
+		return -EPROTO;
+	g->memory = open_memory(l, m->at, &p);
+	if (g->memory >= 0)
+		answer.word = p.word;
+	g->at = m->at;
+	g->initiator = GRANT_PROVED;
+	if (g->memory < 0 || fdpass_send(l->sock.fd, &answer, sizeof(answer), NULL, 0)) {
+		answer.word = 0;
+		fdpass_send(l->sock.fd, &answer, sizeof(answer), NULL, 0);
+		end_initiator(g);
+	}
+	return 0;
+}
+
+/* In fds: the table, and the memory unless we have opened it. */
+static int receive_keys(struct link *l, const struct grant_msg *m, int *fds, int n)
+{
+	struct grant *g = &l->grant;
+	struct gate gate = { m->at, g->ours.challenge };
+	bool proved = g->initiator == GRANT_PROVED;
+
+	if (n != (proved ? 1 : 2) || (proved && m->at != g->at) || m->table != SHARE_VERSION)
+		return -EPROTO;
+	if (n == 2) {
+		g->memory = fdset_take(fds[1]);
+		fds[1] = -1;
+	}
+	direct_start(l->direct, fds[0], g->memory, &gate);
+	g->memory = -1;
+	end_initiator(g);
+	return 0;
+}
+
+/* ---- messages ------------------------------------------------------------------------- */
+
+/* Descriptors that may come: with KEYS alone. */
+static unsigned expected(const struct grant *g)
+{
+	if (g->initiator == GRANT_PROVED)
+		return 1;
+	return g->initiator == GRANT_NONE && g->ours.takes_memory && g->theirs.takes_memory ?
+		       2 :
+		       0;
+}
+
+int grant_receive(struct link *l)
+{
+	int fds[FDPASS_MAX], n, ret = -EPROTO;
+	struct grant_msg m;
+
+	n = fdpass_recv(l->sock.fd, &m, sizeof(m), fds, expected(&l->grant));
+	if (n < 0)
+		return n;
+	if (m.type == GRANT_PROVE && !n)
+		ret = receive_prove(l, &m);
+	else if (m.type == GRANT_PROOF && !n)
+		ret = receive_proof(l, &m);
+	else if (m.type == GRANT_KEYS && n)
+		ret = receive_keys(l, &m, fds, n);
+	for (int i = 0; i < n; i++)
+		fdpass_discard(fds[i]);
+	return ret;
+}
+
+void grant_init(struct link *l, const struct grant_hello *ours,
+		const struct grant_hello *theirs)
+{
+	struct grant *g = &l->grant;
+
+	g->ours = *ours;
+	g->theirs = *theirs;
+	g->memory = -1;
+	g->work.run = offer_run;
+}
+
+void grant_fini(struct link *l)
+{
+	gate_page_free(l->grant.page);
+	fdset_close(l->grant.memory);
+}

@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* For fuzz targets whose peer passes descriptors over a unix socket. To be included after
+ * victim.h. */
+#ifndef ANYRDMA_FUZZ_PASSING_H
+#define ANYRDMA_FUZZ_PASSING_H
+
+#include "shm/greeting.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+
+enum { PASS_MAX = 3 }; /* descriptors of a message: more than is ever expected */
+
+/* A socket that the library has closed is no fault. */
+static void pass_message(int sock, const void *msg, size_t len, const int *fds, unsigned n)
+{
+	struct iovec iov = { (void *)(uintptr_t)msg, len };
+	union {
+		struct cmsghdr h;
+		char buf[CMSG_SPACE(PASS_MAX * sizeof(int))];
+	} c = { .buf = { 0 } };
+	struct msghdr out = { .msg_iov = &iov, .msg_iovlen = 1 };
+
+	if (n) {
+		out.msg_control = c.buf;
+		out.msg_controllen = CMSG_SPACE(n * sizeof(int));
+		c.h.cmsg_level = SOL_SOCKET;
+		c.h.cmsg_type = SCM_RIGHTS;
+		c.h.cmsg_len = CMSG_LEN(n * sizeof(int));
+		memcpy(CMSG_DATA(&c.h), fds, n * sizeof(int));
+	}
+	if (sendmsg(sock, &out, MSG_NOSIGNAL | MSG_DONTWAIT) < 0)
+		MUST(errno == EPIPE || errno == ECONNRESET || errno == EAGAIN);
+}
+
+/* `good`, the process's memory, memory without seals, both ends of a pipe, a socket, a
+ * device, a directory. */
+static int pass_fd_of_kind(uint8_t kind, int good)
+{
+	static int end[2] = { -1, -1 }, fd[7];
+
+	if (end[0] < 0) {
+		MUST(!socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, end));
+		fd[0] = open("/proc/self/mem", O_RDWR | O_CLOEXEC);
+		fd[1] = memfd_create("fuzz", MFD_CLOEXEC);
+		fd[2] = greeting_wake_new(&fd[3]);
+		fd[4] = end[0];
+		fd[5] = open("/dev/null", O_RDWR | O_CLOEXEC);
+		fd[6] = open("/", O_PATH | O_CLOEXEC);
+	}
+	return kind % 8 ? fd[kind % 8 - 1] : good;
+}
+
+#endif
