@@ -88,9 +88,9 @@ static const struct row table[] = {
 	  "on: protect every frame with CRC32C; off: leave it to TCP's checksum",
 	  SWITCH(crc, "off", "on") },
 	{ "ANYRDMA_DIRECT", "auto",
-	  "who shares memory with us may write and read ours directly. auto: if debuggers may "
-	  "(no Yama, or its scope 0); on: always; mem: always, by /proc/self/mem alone; off: "
-	  "never, nor do we",
+	  "processes of this host access each other's memory directly. auto: where the kernel "
+	  "lets them; mem: likewise, by /proc/PID/mem alone; on: who sets it on both sides need "
+	  "not ask the kernel; off: never",
 	  CHOICE(direct, directs) },
 	{ "ANYRDMA_GUARD", "on",
 	  "on: survive registered memory that was unmapped, by a handler for SIGSEGV and "
