@@ -53,16 +53,31 @@ static inline bool asleep(pid_t pid, pid_t tid)
 	return true;
 }
 
+/* The caller, as /proc numbers it: that may be another pid namespace's. */
+static inline void asleep_me(int *pid, int *tid)
+{
+	char text[64];
+	ssize_t n = readlink("/proc/thread-self", text, sizeof(text) - 1);
+
+	text[n > 0 ? n : 0] = 0;
+	if (sscanf(text, "%d/task/%d", pid, tid) == 2)
+		return;
+	*pid = getpid();
+	*tid = gettid();
+}
+
 /* Of all threads of this process but the caller; -1: one runs. */
 static inline long asleep_others_count(void)
 {
 	DIR *dir = opendir("/proc/self/task");
 	struct dirent *e;
 	long sum = 0;
+	int pid, me;
 
+	asleep_me(&pid, &me);
 	while (dir && sum >= 0 && (e = readdir(dir))) {
 		pid_t tid = (pid_t)atoi(e->d_name);
-		long count = tid && tid != gettid() ? asleep_count(getpid(), tid) : 0;
+		long count = tid && tid != me ? asleep_count(pid, tid) : 0;
 
 		sum = count == -1 ? -1 : sum + (count > 0 ? count : 0);
 	}
