@@ -624,6 +624,8 @@ int call_receive(struct link *l, const void *rec, uint32_t bytes)
 	if (m.len > CALL_DATA_MAX || m.name_len > CALL_NAME_MAX ||
 	    bytes != sizeof(m) + m.name_len + m.len)
 		return -EPROTO;
+	if (m.type == CALL_HANGUP && bytes != sizeof(m))
+		return -EPROTO;
 	switch (m.type) {
 	case CALL_ASK:
 	case CALL_HANGUP:

@@ -175,6 +175,8 @@ void link_break(struct link *l, const char *why)
 	lock_get(&l->rx_lock);
 	lock_get(&l->tx_lock);
 	l->dead = true;
+	free_list(&l->later); /* streams may keep the link for long */
+	l->later_bytes = 0;
 	lock_put(&l->tx_lock);
 	direct_break(l->direct);
 	log_info("link to another process: %s", why);
@@ -353,7 +355,9 @@ int link_send_record(struct link *l, const void *rec, uint32_t bytes, enum rec_k
 	int ret = 0;
 
 	lock_get(&l->tx_lock);
-	if (!list_empty(&l->later) || !link_put_record(l, rec, bytes, kind)) {
+	if (l->dead) {
+		ret = -EPIPE;
+	} else if (!list_empty(&l->later) || !link_put_record(l, rec, bytes, kind)) {
 		ret = put_later(l, rec, bytes, kind);
 		/* The peer may have made room before it could see the mark. */
 		atomic_thread_fence(memory_order_seq_cst);
@@ -362,7 +366,7 @@ int link_send_record(struct link *l, const void *rec, uint32_t bytes, enum rec_k
 		flooded = ret == -ENOBUFS && !l->flooded;
 		l->flooded |= flooded;
 	}
-	if (flooded && !l->dead)
+	if (flooded)
 		link_wake_self(l); /* the thread ends it: see link_wake_ready() */
 	lock_put(&l->tx_lock);
 	link_wake(l);

@@ -46,7 +46,8 @@ void link_requests_run(struct loop_work *w)
 	struct list *n;
 
 	lock_get(&l->rx_lock);
-	while ((n = list_pop(&l->requests))) {
+	/* What is left of a dead link would be kept for a QP, and the link with it. */
+	while (!l->dead && (n = list_pop(&l->requests))) {
 		struct link_request *r = list_entry(n, struct link_request, node);
 
 		l->nrequests--;

@@ -6,6 +6,7 @@
 #include "tests/t.h"
 
 #include <fcntl.h>
+#include <malloc.h>
 #include <poll.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
@@ -25,22 +26,38 @@ static int knock(void)
 	return connect(fd, (struct sockaddr *)&un, len) ? -1 : fd;
 }
 
+/* Our end of a link. */
+struct end {
+	int sock, wake; /* wake: of the other side */
+	struct link_segment *seg;
+};
+
 /* A link under this id: 1, or 0: it was refused. The descriptors stay open. */
-static int link_under(uint64_t word)
+static int link_open(uint64_t word, struct end *e)
 {
 	struct link_id id = { { word, (uint64_t)getpid() } };
 	struct pollfd p = { .fd = knock(), .events = POLLIN };
-	struct link_segment *seg;
 	struct grant_hello none = { 0 };
 	struct greeting g;
 	int fds[2], got[GREETING_FDS];
 
-	fds[0] = link_segment_new(&seg);
+	fds[0] = link_segment_new(&e->seg);
 	if (p.fd < 0 || fds[0] < 0 || greeting_wake_new(&fds[1]) < 0 ||
 	    greeting_send(p.fd, &id, GREETING_HELLO, &none, fds, 2) ||
 	    poll(&p, 1, (int)t_scaled(PATIENCE_MS)) != 1)
 		_exit(100);
-	return greeting_recv(p.fd, &g, got) > 0;
+	e->sock = p.fd;
+	if (greeting_recv(p.fd, &g, got) < 1)
+		return 0;
+	e->wake = got[0];
+	return 1;
+}
+
+static int link_under(uint64_t word)
+{
+	struct end e;
+
+	return link_open(word, &e);
 }
 
 typedef int (*child_fn)(void);
@@ -161,14 +178,131 @@ static void a_process_keeps_few_waiting(void)
 	wait_for_no_link();
 }
 
+/* ---- records ----------------------------------------------------------------------------- */
+
+/* What one hostile process may have us keep, and what the rest of the test needs. */
+enum { KEPT_MAX = LINK_LATER_BYTES * 2 + 4 * 1024 * 1024, RECORDS = 400000 };
+
+static size_t allocated(void)
+{
+	return mallinfo2().uordblks;
+}
+
+/* As many as it likes; answers are not read. 0: the link was ended. */
+static int flood(const void *rec, uint32_t bytes, enum rec_kind kind)
+{
+	static const uint64_t wake = 1;
+	struct end e;
+	struct ring_tx tx = { .limit = RING_LINES };
+	struct pollfd p;
+	uint8_t *at;
+
+	if (!link_open(1, &e))
+		return 1;
+	tx.sh = &e.seg->ring[0];
+	p = (struct pollfd){ .fd = e.sock, .events = POLLIN };
+	for (int i = 0; i < RECORDS; i++) {
+		while (!(at = ring_reserve(&tx, bytes))) {
+			atomic_store(&tx.sh->full, 1);
+			/* Full, or closed: it shows. */
+			if (write(e.wake, &wake, sizeof(wake)) < 0)
+				errno = 0;
+			if (poll(&p, 1, 1) > 0)
+				return 0;
+		}
+		memcpy(at + 4, (const uint8_t *)rec + 4, bytes - 4);
+		ring_publish(&tx, bytes, (uint8_t)kind);
+	}
+	return poll(&p, 1, 0) > 0 ? 0 : 3;
+}
+
+static int flood_of_calls(uint8_t type, uint8_t name_len, uint32_t len)
+{
+	struct {
+		struct rec_call m;
+		uint8_t data[CALL_NAME_MAX + CALL_DATA_MAX];
+	} r = { .m = { .type = type, .name_len = name_len, .len = len } };
+
+	return flood(&r, (uint32_t)sizeof(r.m) + name_len + len, REC_CALL);
+}
+
+static int asks(void)
+{
+	return flood_of_calls(CALL_ASK, CALL_NAME_MAX, CALL_DATA_MAX);
+}
+
+static int hangups(void)
+{
+	return flood_of_calls(CALL_HANGUP, 0, 0);
+}
+
+static int long_hangups(void)
+{
+	return flood_of_calls(CALL_HANGUP, CALL_NAME_MAX, CALL_DATA_MAX);
+}
+
+static int opens(void)
+{
+	struct rec_link m = { .type = LINK_OPEN, .src_qpn = 0x4711, .dst_qpn = 0x4712 };
+
+	return flood(&m, sizeof(m), REC_LINK);
+}
+
+static atomic_bool watching;
+
+static void *watch(void *most)
+{
+	size_t now;
+
+	while (atomic_load(&watching)) {
+		now = allocated();
+		if (now > *(size_t *)most)
+			*(size_t *)most = now;
+		usleep(500);
+	}
+	return NULL;
+}
+
+static void flooded(child_fn fn, int want)
+{
+	size_t before = allocated(), most = 0;
+	pthread_t t;
+
+	atomic_store(&watching, true);
+	REQUIRE(!pthread_create(&t, NULL, watch, &most));
+	CHECK_EQ(in_child(fn), want);
+	wait_for_no_link();
+	atomic_store(&watching, false);
+	pthread_join(t, NULL);
+	CHECK(most < before + KEPT_MAX);
+	CHECK(T_WAIT(allocated() < before + 64 * 1024, PATIENCE_MS));
+	CHECK_EQ(in_child(one), 1); /* others are served */
+	wait_for_no_link();
+}
+
+static void flood_of_requests(void)
+{
+	flooded(asks, 0);
+	flooded(opens, 0);
+}
+
+static void flood_of_hangups(void)
+{
+	flooded(hangups, 3); /* nothing to keep, nothing to answer */
+	flooded(long_hangups, 0);
+}
+
 int main(int argc, char **argv)
 {
 	setenv("ANYRDMA_TRANSPORT", "shm", 1);
+	signal(SIGPIPE, SIG_IGN);
 	t_init(argc, argv);
 	nursery_open();
 	if (meet_listen(PORT))
 		return 1;
 	T_RUN(a_process_gets_few_links);
 	T_RUN(a_process_keeps_few_waiting);
+	T_RUN(flood_of_requests);
+	T_RUN(flood_of_hangups);
 	return t_done();
 }
