@@ -3,11 +3,13 @@
  * waiting QP and ends by success or rdv_cancel(); after a failure it tries again
  * after a pause. A visitor (in) is a connection to our rendezvous port: until
  * its HELLO is complete it may take HELLO_MS; a HELLO for a QP that is not yet
- * in RTR is kept for PARKED_MS, at most PARKED_MAX of them. Descriptors and
- * memory go when the loop has forgotten them. */
+ * in RTR is kept for PARKED_MS, at most PARKED_MAX of them. Where there are too many
+ * of either, the oldest of the origin that has the most goes: one of ours comes again.
+ * Descriptors and memory go when the loop has forgotten them. */
 #include "iwarp/rendezvous.h"
 
 #include "base/conf.h"
+#include "base/crowd.h"
 #include "base/fdset.h"
 #include "base/log.h"
 #include "dev/gid.h"
@@ -52,6 +54,7 @@ struct rdv_in {
 	struct list link; /* visitors */
 	int refs;	  /* fd, timer */
 	bool complete, gone, keep_fd;
+	uint8_t origin; /* of crowd.h */
 	struct stream_key key;
 	struct mpa_hello hello;
 	struct loop_fd lf;
@@ -60,8 +63,12 @@ struct rdv_in {
 	size_t have;
 };
 
-static struct list visitors = LIST_INIT(visitors);
-static unsigned parked, silent;
+static struct list visitors = LIST_INIT(visitors); /* oldest first */
+/* Of these [1] have said HELLO, [0] have not. */
+static struct {
+	unsigned count;
+	struct crowd crowd;
+} sorts[2];
 
 static void tune(int fd)
 {
@@ -321,6 +328,12 @@ static void in_forgotten(struct loop_fd *lf)
 	park_unlock();
 }
 
+static void in_count(const struct rdv_in *in, int n)
+{
+	sorts[in->complete].count += (unsigned)n;
+	sorts[in->complete].crowd.from[in->origin] += (unsigned)n;
+}
+
 /* Out of the list and of the loop; the descriptor follows unless kept. */
 static void in_end(struct rdv_in *in)
 {
@@ -328,10 +341,7 @@ static void in_end(struct rdv_in *in)
 		return;
 	in->gone = true;
 	list_del(&in->link);
-	if (in->complete)
-		parked--;
-	else
-		silent--;
+	in_count(in, -1);
 	if (loop_timer_stop(&in->timer))
 		in->refs--;
 	loop_fd_del(&in->lf, in_forgotten);
@@ -347,18 +357,39 @@ static void in_answer(struct rdv_in *in, enum mpa_hello_status status)
 		log_debug("rendezvous answer not sent: %s", strerror(errno));
 }
 
+static void in_drop(struct rdv_in *in)
+{
+	if (in->complete)
+		in_answer(in, MPA_HELLO_NOT_READY);
+	in_end(in);
+}
+
 static void in_timeout(struct loop_timer *t)
 {
 	struct rdv_in *in = container_of(t, struct rdv_in, timer);
 
 	park_lock();
-	if (!in->gone) {
-		if (in->complete)
-			in_answer(in, MPA_HELLO_NOT_READY);
-		in_end(in);
-	}
+	if (!in->gone)
+		in_drop(in);
 	in_put(in);
 	park_unlock();
+}
+
+/* For one more of this sort. */
+static void make_room(bool complete, unsigned max)
+{
+	uint32_t most;
+	struct rdv_in *in;
+
+	if (sorts[complete].count < max)
+		return;
+	most = crowd_most(&sorts[complete].crowd);
+	list_for_each(in, &visitors, link)
+		if (in->complete == complete &&
+		    sorts[complete].crowd.from[in->origin] == most) {
+			in_drop(in);
+			return;
+		}
 }
 
 /* Nothing comes after a HELLO before its answer, not even the end. */
@@ -425,10 +456,10 @@ static int in_complete(struct rdv_in *in, const struct mpa_frame *f)
 	in->key.remote_qpn = in->hello.src_qpn;
 	memcpy(in->key.remote_gid.raw, in->hello.src_gid, 16);
 	in->key.unreliable = in->hello.qp_type == IBV_QPT_UC;
+	make_room(true, PARKED_MAX);
+	in_count(in, -1);
 	in->complete = true;
-	silent--;
-	if (++parked > PARKED_MAX)
-		return -EBUSY;
+	in_count(in, 1);
 	if (!in_waits(in))
 		return -ECONNABORTED;
 	loop_fd_mod(&in->lf, 0);
@@ -462,6 +493,8 @@ static void in_ready(struct loop_fd *lf, uint32_t revents)
 void rendezvous_incoming(int fd)
 {
 	struct rdv_in *in = calloc(1, sizeof(*in));
+	struct sockaddr_storage from = { 0 };
+	socklen_t len = sizeof(from);
 
 	if (!in) {
 		fdset_close(fd);
@@ -471,15 +504,18 @@ void rendezvous_incoming(int fd)
 	in->lf = (struct loop_fd){ .fd = fd, .events = EPOLLIN, .ready = in_ready };
 	in->timer.fire = in_timeout;
 	in->refs = 2;
+	getpeername(fd, (struct sockaddr *)&from, &len);
+	in->origin = crowd_origin((struct sockaddr *)&from);
 	park_lock();
-	if (silent == SILENT_MAX || loop_fd_add(&in->lf)) {
+	if (loop_fd_add(&in->lf)) {
 		park_unlock();
 		fdset_close(fd);
 		free(in);
 		return;
 	}
+	make_room(false, SILENT_MAX);
 	list_add_tail(&visitors, &in->link);
-	silent++;
+	in_count(in, 1);
 	loop_timer_set(&in->timer, loop_now() + HELLO_MS * MSEC);
 	park_unlock();
 }

@@ -3,6 +3,8 @@
 #include "iwarp/mpa.h"
 #include "iwarp/stream_test.h"
 
+#include <poll.h>
+
 /* ---- cases ------------------------------------------------------------------------ */
 
 /* The answer to a read acknowledges the sends before it, and their completions do
@@ -326,35 +328,60 @@ static void srq_posts_against_destroy(void)
 
 /* ---- rendezvous -------------------------------------------------------------------- */
 
-static int hello_from(struct end *e, const union ibv_gid *src, const union ibv_gid *dst)
+/* A connection to the QP's port. */
+static int dial(struct end *e)
 {
-	struct mpa_hello hello = { .mtu = IBV_MTU_1024, .src_qpn = 0x000100,
-				   .dst_qpn = e->qp->qp_num, .rq_psn = SQ_PSN };
 	struct sockaddr_in a = { .sin_family = AF_INET,
 				 .sin_port = htons((uint16_t)(e->qp->qp_num >> 8)),
 				 .sin_addr = { htonl(INADDR_LOOPBACK) } };
+	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+	CHECK(!connect(fd, (struct sockaddr *)&a, sizeof(a)));
+	return fd;
+}
+
+/* Says HELLO there, for the QP of this number. */
+static int hello_to(struct end *e, uint32_t qpn, const union ibv_gid *src,
+		    const union ibv_gid *dst)
+{
+	struct mpa_hello hello = { .mtu = IBV_MTU_1024, .src_qpn = 0x000100, .dst_qpn = qpn,
+				   .rq_psn = SQ_PSN };
 	uint8_t frame[MPA_OURS_MAX];
-	int n, fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	int n, fd = dial(e);
 
 	memcpy(hello.src_gid, src, 16);
 	memcpy(hello.dst_gid, dst, 16);
 	n = mpa_hello_encode(frame, sizeof(frame), &hello);
 	CHECK(n > 0);
-	CHECK(!connect(fd, (struct sockaddr *)&a, sizeof(a)));
 	CHECK_EQ(send(fd, frame, (size_t)n, MSG_NOSIGNAL), n);
 	return fd;
+}
+
+static int hello_from(struct end *e, const union ibv_gid *src, const union ibv_gid *dst)
+{
+	return hello_to(e, e->qp->qp_num, src, dst);
+}
+
+/* True: the HELLO on fd is accepted. */
+static bool welcome(int fd)
+{
+	struct timeval tv = { PATIENCE_S, 0 };
+	struct mpa_hello_rep rep = { .status = MPA_HELLO_REFUSED };
+	struct mpa_frame f;
+	uint8_t buf[MPA_FRAME_MAX];
+	ssize_t n;
+
+	setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &tv, sizeof(tv));
+	n = recv(fd, buf, sizeof(buf), 0);
+	return n > 0 && mpa_decode(buf, (size_t)n, &f) > 0 && !mpa_hello_rep_decode(&f, &rep) &&
+	       rep.status == MPA_HELLO_ACCEPTED;
 }
 
 /* A peer said HELLO, gave up, and comes again, all before our QP is in RTR. */
 static void a_hello_left_behind(void)
 {
 	struct end *e = calloc(1, sizeof(*e));
-	struct timeval tv = { PATIENCE_S, 0 };
-	struct mpa_hello_rep rep = { .status = MPA_HELLO_REFUSED };
 	union ibv_gid src, dst;
-	struct mpa_frame f;
-	uint8_t buf[MPA_FRAME_MAX];
-	ssize_t n;
 
 	gid_of_loopback(&src, 0); /* smaller than ours: it connects */
 	gid_of_loopback(&dst, 1);
@@ -363,11 +390,36 @@ static void a_hello_left_behind(void)
 	close(hello_from(e, &src, &dst));
 	e->peer = hello_from(e, &src, &dst);
 	qp_rtr(e, gid_index(&dst), &src, 0x000100);
-	setsockopt(e->peer, SOL_SOCKET, SO_RCVTIMEO, &tv, sizeof(tv));
-	n = recv(e->peer, buf, sizeof(buf), 0);
-	CHECK(n > 0 && mpa_decode(buf, (size_t)n, &f) > 0);
-	CHECK(!mpa_hello_rep_decode(&f, &rep));
-	CHECK_EQ(rep.status, MPA_HELLO_ACCEPTED);
+	CHECK(welcome(e->peer));
+	end_free(e);
+}
+
+/* More than are kept, of both sorts; the one that is waited for comes through. */
+static void a_crowd_at_the_rendezvous(void)
+{
+	enum { SILENT = 300, HELLOS = 100 };
+	struct end *e = calloc(1, sizeof(*e));
+	union ibv_gid src, dst;
+	static int fd[SILENT + HELLOS];
+	struct pollfd p;
+
+	gid_of_loopback(&src, 0);
+	gid_of_loopback(&dst, 1);
+	SKIP_IF(gid_index(&dst) < 0, "127.0.0.1 is not in the GID table");
+	qp_init(e, 4, false);
+	for (int i = 0; i < SILENT; i++)
+		fd[i] = dial(e);
+	for (int i = SILENT; i < SILENT + HELLOS; i++)
+		fd[i] = hello_to(e, e->qp->qp_num ^ 0x80, &src, &dst);
+	p = (struct pollfd){ .fd = fd[0], .events = POLLIN };
+	CHECK_EQ(poll(&p, 1, PATIENCE_S * 1000), 1); /* the oldest of each sort goes */
+	p.fd = fd[SILENT];
+	CHECK_EQ(poll(&p, 1, PATIENCE_S * 1000), 1);
+	e->peer = hello_from(e, &src, &dst);
+	qp_rtr(e, gid_index(&dst), &src, 0x000100);
+	CHECK(welcome(e->peer));
+	for (int i = 0; i < SILENT + HELLOS; i++)
+		close(fd[i]);
 	end_free(e);
 }
 
@@ -389,5 +441,6 @@ int main(int argc, char **argv)
 	T_RUN(posts_against_reset);
 	T_RUN(srq_posts_against_destroy);
 	T_RUN(a_hello_left_behind);
+	T_RUN(a_crowd_at_the_rendezvous);
 	return t_done();
 }
