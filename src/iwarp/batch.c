@@ -596,6 +596,7 @@ void cursor_store(struct stream *s, const struct cursor *c)
 	lock_assert_held(&s->lock);
 	for (unsigned i = 0; i < c->ctl; i++)
 		free(list_entry(list_pop(&s->tx.ctl), struct ctl_msg, link));
+	s->tx.nctl -= c->ctl;
 	if (s->qp) {
 		struct dev_sq *sq = &s->qp->sq;
 

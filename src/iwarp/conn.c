@@ -622,6 +622,8 @@ int stream_control(struct stream *s, enum stream_ctl type, const uint8_t *data,
 	if (len)
 		memcpy(h.ctl.data, data, len);
 	lock_get(&s->lock);
+	if (s->state == STREAM_OPEN && s->tx.nctl >= IW_CTL_MAX)
+		stream_broken(s, -EPROTO, "the peer does not read our control messages");
 	if (s->state == STREAM_OPEN) {
 		tx_ctl(s, &h);
 		tx_run(s);

@@ -56,6 +56,7 @@ enum {
 	IW_PULL_MAX = 1024 * 1024, /* of one frame */
 	IW_PULL_REFUSALS = 8,  /* in a row: it is not offered any more */
 	IW_UP_MAX = 32,	       /* control messages that wait for the user: more is an attack */
+	IW_CTL_MAX = 32,       /* ... to be sent: so is asking for answers and reading none */
 };
 
 /* A message of the user or of the protocol, waiting to be sent. */
@@ -101,7 +102,8 @@ struct tx_part {
 };
 
 struct iw_tx {
-	struct list ctl;	/* struct ctl_msg */
+	struct list ctl;	/* struct ctl_msg, */
+	unsigned nctl;		/* so many */
 	struct tx_part *part;	/* or NULL */
 	uint8_t *first;		/* bytes before the first FPDU (MPA reply) */
 	uint32_t first_len, first_pos;

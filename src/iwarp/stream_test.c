@@ -136,6 +136,24 @@ static void control_messages_are_bounded(void)
 	end_free(e);
 }
 
+/* A peer that has the CM answer again and again, and reads nothing. */
+static void answers_are_bounded(void)
+{
+	static const uint8_t data[RDMAP_CTL_DATA];
+	struct end *e = end_new(16);
+	int ret = 0;
+
+	for (int i = 0; i < 1000000 && !ret; i++) {
+		ret = stream_control(e->s, STREAM_CTL_DREP, data, sizeof(data));
+		stream_lock(e->s);
+		if (!CHECK(e->s->tx.nctl <= IW_CTL_MAX))
+			ret = 1;
+		stream_unlock(e->s);
+	}
+	CHECK_EQ(ret, -EPIPE);
+	end_free(e);
+}
+
 /* One RECV_POSTED is enough, however often a peer that does not read runs into an
  * empty receive queue. */
 static void receives_posted_for_a_deaf_peer(void)
@@ -435,6 +453,7 @@ int main(int argc, char **argv)
 	T_RUN(memory_gone_before_a_read_is_answered);
 	T_RUN(qp_fails_in_the_middle_of_a_frame);
 	T_RUN(control_messages_are_bounded);
+	T_RUN(answers_are_bounded);
 	T_RUN(receives_posted_for_a_deaf_peer);
 	T_RUN(idle_qp_waits_for_its_peer);
 	T_RUN(closes_in_an_rnr_wait);

@@ -331,6 +331,7 @@ void tx_ctl(struct stream *s, const struct rdmap_hdr *h)
 	m->h = *h;
 	s->tx.idle = false;
 	list_add_tail(&s->tx.ctl, &m->link);
+	s->tx.nctl++;
 }
 
 bool tx_idle(const struct stream *s)
@@ -345,6 +346,7 @@ void tx_fini(struct stream *s)
 
 	while ((n = list_pop(&s->tx.ctl)))
 		free(list_entry(n, struct ctl_msg, link));
+	s->tx.nctl = 0;
 	if (s->tx.part)
 		part_free(s);
 	free(s->tx.first);
