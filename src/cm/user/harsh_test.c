@@ -5,6 +5,7 @@
 
 #include "cm/user/pair_test.h"
 
+#include <dirent.h>
 #include <pthread.h>
 #include <semaphore.h>
 #include <sys/resource.h>
@@ -138,6 +139,19 @@ static void requests_to_a_dead_channel(void)
 	cm_channel_free(to);
 }
 
+/* Open descriptors of this process. */
+static int descriptors(void)
+{
+	DIR *d = opendir("/proc/self/fd");
+	int n = 0;
+
+	while (d && readdir(d))
+		n++;
+	if (d)
+		closedir(d);
+	return n;
+}
+
 /* ---- crowds and floods ---------------------------------------------------------------- */
 
 /* A newcomer displaces one silent stream, not more. */
@@ -162,6 +176,49 @@ static void crowd_of_silent_peers(void)
 	}
 	CHECK_EQ(gone, 1);
 	close(fd);
+	id_free(lis);
+	cm_channel_free(ch);
+}
+
+/* A connection from this address of ours. */
+static int dial_from(uint8_t last, uint16_t port)
+{
+	struct sockaddr_in to = loop_addr((uint16_t)port_to_tcp(port, false)), from = loop_addr(0);
+	int fd = socket(AF_INET, SOCK_STREAM, 0);
+
+	from.sin_addr.s_addr = htonl(INADDR_LOOPBACK - 1u + last);
+	CHECK(!bind(fd, (struct sockaddr *)&from, sizeof(from)));
+	CHECK(!connect(fd, (struct sockaddr *)&to, sizeof(to)));
+	return fd;
+}
+
+/* Those who have many give way, not who was there first. */
+static void crowd_from_one_address(void)
+{
+	enum { MORE = 20 };
+	static struct pollfd p[USER_HALF_OPEN_MAX + MORE];
+	struct cm_channel *ch = ch_new();
+	struct cm_id *lis = listener(ch, 10);
+	struct pollfd first = { .fd = dial_from(2, src_port(lis)), .events = POLLIN };
+	struct cm_event *ev;
+	uint8_t req[MPA_FRAME_MAX];
+	size_t n = raw_request(req, sizeof(req), src_port(lis));
+
+	for (int i = 0; i < USER_HALF_OPEN_MAX - 1; i++)
+		p[i] = (struct pollfd){ .fd = dial_from(3, src_port(lis)), .events = POLLIN };
+	usleep(700000); /* time is the point: older than what is spared */
+	for (int i = USER_HALF_OPEN_MAX - 1; i < USER_HALF_OPEN_MAX + MORE; i++)
+		p[i] = (struct pollfd){ .fd = dial_from(3, src_port(lis)), .events = POLLIN };
+	CHECK(T_WAIT(poll(p, USER_HALF_OPEN_MAX + MORE, 0) > MORE, 5000));
+	CHECK_EQ(poll(&first, 1, 0), 0);
+	CHECK_EQ(write(first.fd, req, n), n);
+	ev = want_for(ch, RDMA_CM_EVENT_CONNECT_REQUEST, 0, 5000);
+	if (ev)
+		be->child_drop(ev->be_child);
+	free(ev);
+	for (int i = 0; i < USER_HALF_OPEN_MAX + MORE; i++)
+		close(p[i].fd);
+	close(first.fd);
 	id_free(lis);
 	cm_channel_free(ch);
 }
@@ -200,6 +257,32 @@ static void crowd_of_requests(void)
 		cm_event_free(ev);
 	}
 	CHECK_EQ(seen, PEERS);
+	for (int i = 0; i < PEERS; i++)
+		close(fd[i]);
+	id_free(lis);
+	cm_channel_free(ch);
+}
+
+/* Requests that are rejected at once, by peers that do not go then. */
+static void crowd_of_rejected_peers(void)
+{
+	enum { PEERS = 2 * USER_LINGER_MAX };
+	struct cm_channel *ch = ch_new();
+	struct cm_id *lis = listener(ch, 10);
+	uint8_t req[MPA_FRAME_MAX];
+	size_t n = raw_request(req, sizeof(req), (uint16_t)(src_port(lis) + 1));
+	static int fd[PEERS];
+	int before = descriptors(), told = 0;
+
+	for (int i = 0; i < PEERS; i++) {
+		fd[i] = dial(src_port(lis));
+		CHECK_EQ(write(fd[i], req, n), n);
+	}
+	for (int i = 0; i < PEERS; i++)
+		told += rejected(fd[i], CM_REJ_NO_LISTENER);
+	CHECK_EQ(told, PEERS);
+	CHECK(descriptors() <= before + PEERS + USER_LINGER_MAX);
+	CHECK(T_WAIT(descriptors() <= before + PEERS, 5000)); /* theirs alone */
 	for (int i = 0; i < PEERS; i++)
 		close(fd[i]);
 	id_free(lis);
@@ -365,7 +448,9 @@ int main(int argc, char **argv)
 	T_RUN(listener_ends_while_it_accepts);
 	T_RUN(requests_to_a_dead_channel);
 	T_RUN(crowd_of_silent_peers);
+	T_RUN(crowd_from_one_address);
 	T_RUN(crowd_of_requests);
+	T_RUN(crowd_of_rejected_peers);
 	T_RUN(flood_after_reject);
 	T_RUN(answers_came_while_stopped);
 	T_RUN(silent_remote_peer);

@@ -96,7 +96,9 @@ static struct user_id *child_new(struct user_id *lis) REQUIRES(lis->lock)
  * listener's end may drop the list's. */
 static void child_add(struct user_id *lis, struct user_id *child) REQUIRES(lis->lock)
 {
+	child->origin = crowd_origin((struct sockaddr *)&child->dst);
 	list_add_tail(&lis->lis->half, &child->child_link);
+	lis->lis->crowd.from[child->origin]++;
 	lis->lis->half_count++;
 	user_get(child);
 }
@@ -216,25 +218,38 @@ static void half_leave(struct user_id *lis, struct user_id *child) REQUIRES(lis-
 	struct user_listener *l = lis->lis;
 
 	list_del(&child->child_link);
+	l->crowd.from[child->origin]--;
 	l->half_count--;
 	if (l->crowded && l->half_count <= USER_HALF_OPEN_MAX / 2)
 		resume_locked(lis);
 }
 
-/* Makes room for one more half-open child: *victim has to go for it. False: all
- * are too young for that. */
-static bool make_room(struct user_id *lis, struct user_id **victim) REQUIRES(lis->lock)
+/* The oldest half-open child of those with the most of them. */
+static struct user_id *greediest(struct user_id *lis) REQUIRES(lis->lock)
 {
 	struct user_listener *l = lis->lis;
-	struct user_id *oldest;
+	uint32_t most = crowd_most(&l->crowd);
+	struct user_id *child;
+
+	list_for_each(child, &l->half, child_link)
+		if (l->crowd.from[child->origin] == most)
+			return child;
+	return NULL;
+}
+
+/* Makes room for one more half-open child: *victim has to go for it. False: it is too
+ * young for that. */
+static bool make_room(struct user_id *lis, struct user_id **victim) REQUIRES(lis->lock)
+{
+	struct user_id *child;
 
 	*victim = NULL;
-	if (l->half_count < USER_HALF_OPEN_MAX)
+	if (lis->lis->half_count < USER_HALF_OPEN_MAX)
 		return true;
-	oldest = list_entry(l->half.next, struct user_id, child_link);
-	if (user_now() - oldest->born < HALF_OPEN_AGE * MSEC)
+	child = greediest(lis);
+	if (child && user_now() - child->born < HALF_OPEN_AGE * MSEC)
 		return false;
-	*victim = oldest;
+	*victim = child;
 	return true;
 }
 
@@ -244,7 +259,7 @@ static struct user_id *accept_one(struct user_id *lis, struct user_id **victim)
 	REQUIRES(lis->lock)
 {
 	struct user_listener *l = lis->lis;
-	struct user_id *child, *oldest;
+	struct user_id *child, *leaver;
 	bool refused;
 	int fd;
 
@@ -253,7 +268,7 @@ static struct user_id *accept_one(struct user_id *lis, struct user_id **victim)
 		pause_locked(lis, false);
 		return NULL;
 	}
-	if (!make_room(lis, &oldest)) {
+	if (!make_room(lis, &leaver)) {
 		pause_locked(lis, true);
 		return NULL;
 	}
@@ -272,9 +287,9 @@ static struct user_id *accept_one(struct user_id *lis, struct user_id **victim)
 		return NULL;
 	}
 	child_socket(child, fd, refused);
-	if (oldest)
-		half_leave(lis, oldest);
-	*victim = oldest;
+	if (leaver)
+		half_leave(lis, leaver);
+	*victim = leaver;
 	child_add(lis, child);
 	return child;
 }
@@ -551,6 +566,7 @@ void user_listener_stop(struct user_id *u)
 	while ((n = list_pop(&l->half)) || (n = list_pop(&l->waiting)))
 		list_add_tail(&lost, n);
 	l->half_count = l->waiting_count = 0;
+	l->crowd = (struct crowd){ 0 };
 	watched = l->watched;
 	l->watched = false;
 	calls = l->calls;

@@ -12,6 +12,8 @@
 #include <sys/epoll.h>
 #include <sys/socket.h>
 
+static atomic_uint lingerers; /* ids that are `lingering` */
+
 static void tcp_ready(struct loop_fd *lf, uint32_t revents);
 
 /* ---- the socket ---------------------------------------------------------------------- */
@@ -57,6 +59,8 @@ static void fd_close(struct user_id *u) REQUIRES(u->lock)
 
 	if (fd < 0)
 		return;
+	if (u->lingering)
+		atomic_fetch_sub(&lingerers, 1);
 	u->lingering = false;
 	if (!u->refused || !user_reserve_give(fd))
 		cm_dev->fd_close(fd);
@@ -138,13 +142,15 @@ static void tcp_reject(struct user_id *u, const uint8_t *rej, size_t len)
 	lock_assert_held(&u->lock);
 	if (u->fd < 0)
 		return;
+	/* The request has been read: closing resets only what should not have come. */
 	if (!send_frame(u, u->fd, rej, len) || shutdown(u->fd, SHUT_WR) ||
-	    fd_watch(u, EPOLLIN)) {
+	    atomic_load(&lingerers) >= USER_LINGER_MAX || fd_watch(u, EPOLLIN)) {
 		fd_close(u);
 		user_timer_stop(u);
 		return;
 	}
 	u->lingering = true;
+	atomic_fetch_add(&lingerers, 1);
 	user_timer_set(u, USER_LINGER_MS);
 }
 

@@ -14,6 +14,7 @@
 #ifndef ANYRDMA_CM_USER_USER_H
 #define ANYRDMA_CM_USER_USER_H
 
+#include "base/crowd.h"
 #include "base/list.h"
 #include "base/lock.h"
 #include "cm/backend.h"
@@ -32,7 +33,8 @@ enum {
 	USER_REQUEST_MS = 10000, /* how long such a stream may take: the peer may be
 				  * stopped for a while before its request leaves */
 	USER_REPLY_REMOTE = 3,	 /* x ANYRDMA_CM_REPLY_MS for a silent remote peer */
-	USER_LINGER_MS = 1000,	 /* reading to EOF after a reject */
+	USER_LINGER_MS = 1000,	 /* reading to EOF after a reject, */
+	USER_LINGER_MAX = 256,	 /* of so many; others are closed at once */
 	USER_DREQ_MS_MAX = 10000,
 	USER_LIFE_TIME = 16,	 /* packet life time of a RoCE path, 4.096 us * 2^n */
 	USER_HOP_LIMIT = 64,
@@ -75,6 +77,7 @@ struct user_listener {
 	uint32_t undelivered;	/* CONNECT_REQUESTs queued and not fetched */
 	uint32_t half_count, waiting_count;
 	struct list half;	/* children without a whole request, oldest first */
+	struct crowd crowd;	/* where these come from */
 	struct list waiting;	/* children with one, above the backlog */
 	bool paused;		/* out of descriptors, crowded, or too many wait */
 	struct call_listener *calls; /* link.c; or NULL */
@@ -126,6 +129,7 @@ struct user_id {
 
 	struct user_id *listener; /* child: counted, never changes */
 	struct list child_link;	  /* listener->lis half or waiting; listener's lock */
+	uint8_t origin;		  /* child: of crowd.h */
 	uint64_t born;		  /* ns; child: accepted; active: request sent */
 	bool waiting;		  /* has been on the waiting list (listener's lock) */
 	bool offered;		  /* its CONNECT_REQUEST is queued or was fetched */
