@@ -199,6 +199,22 @@ void link_break(struct link *l, const char *why)
 		fdset_close(l->sock.fd);
 }
 
+/* What the peer sends from now on stays in the ring, so it knows that nobody has it. */
+bool link_retire(struct link *l)
+{
+	bool idle;
+
+	lock_get(&l->rx_lock);
+	idle = !l->dead && !l->bad && l->nvacant == l->slots && !l->nrequests &&
+	       !l->ncalls && !ring_has(&l->rx);
+	if (idle) {
+		l->bad = l->retired = true;
+		link_wake_self(l);
+	}
+	lock_put(&l->rx_lock);
+	return idle;
+}
+
 static void sock_ready(struct loop_fd *lf, uint32_t revents)
 {
 	struct link *l = container_of(lf, struct link, sock);

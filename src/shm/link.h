@@ -92,6 +92,7 @@ struct link {
 	struct list by_cq[LINK_CQ_BUCKETS]; /* the same */
 	unsigned leases;      /* members that lease */
 	bool bad;	      /* the peer broke the rules: the thread ends it */
+	bool retired;	      /* ... or it makes room for another */
 	bool bulk;	      /* the last pass moved much data */
 	bool dead;	      /* its descriptors are others' (written under tx_lock, too) */
 	_Atomic bool owes;    /* owing is not empty */
@@ -135,6 +136,9 @@ void link_put(struct link *l);
 /* The peer has ended or talks nonsense: what it had sent is received, then all its
  * streams break. Loop thread. */
 void link_break(struct link *l, const char *why);
+/* Ends a link that has no streams: nothing more is received, the thread breaks it. False:
+ * it is in use, or ends already. */
+bool link_retire(struct link *l);
 
 /* A slot for s, which may be `half`. -ENOMEM, -EMFILE (too many), -EPIPE (dead). */
 int link_slot_take(struct link *l, struct stream *s);

@@ -325,7 +325,7 @@ void link_wake_ready(struct loop_fd *lf, uint32_t revents)
 {
 	struct link *l = container_of(lf, struct link, wake);
 	uint64_t count[64]; /* more than one means as much */
-	bool bad, bulk;
+	bool bad, bulk, retired;
 
 	(void)revents;
 	if (read(lf->fd, count, sizeof(count)) < 0 && errno != EAGAIN)
@@ -340,8 +340,10 @@ void link_wake_ready(struct loop_fd *lf, uint32_t revents)
 	link_reconsider(l);
 	lock_get(&l->tx_lock);
 	bad = l->bad || l->flooded || !ring_sane(&l->tx);
+	retired = l->retired;
 	lock_put(&l->tx_lock);
 	lock_put(&l->rx_lock);
 	if (bad)
-		link_break(l, "the other process broke the rules of the ring");
+		link_break(l, retired ? "it makes room for another" :
+					"the other process broke the rules of the ring");
 }

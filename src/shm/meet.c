@@ -57,7 +57,7 @@ struct known {
 	struct link *l;
 };
 
-struct meets meets = { .lock = LOCK_INIT };
+struct meets meets = { .lock = LOCK_INIT, .links_max = MEET_LINKS_ALL };
 
 void meets_lock(void) NO_TSA
 {
@@ -165,6 +165,7 @@ void meet_forget(struct link *l)
 		}
 	}
 	listed = list_linked(&l->all);
+	meets.nlinks -= listed;
 	list_del(&l->all);
 	meets_unlock();
 	if (listed)
@@ -292,6 +293,21 @@ static bool too_many_links(pid_t pid)
 	return true;
 }
 
+/* The peer of a link that goes asks for another when it needs one. */
+static bool make_room(void)
+{
+	struct link *l;
+
+	lock_assert_held(&meets.lock);
+	if (meets.nlinks < meets.links_max)
+		return true;
+	list_for_each(l, &meets.links, all)
+		if (link_retire(l))
+			return true;
+	log_warn("%u links are in use, and another is wanted", meets.nlinks);
+	return false;
+}
+
 /* The guest becomes a link; what it held is the link's. */
 static struct link *guest_to_link(struct guest *g, const struct greeting *gr,
 				  struct link_segment *seg, int wake, int peer_wake)
@@ -300,7 +316,7 @@ static struct link *guest_to_link(struct guest *g, const struct greeting *gr,
 	int sock;
 
 	lock_assert_held(&meets.lock);
-	if (too_many_links(g->pid))
+	if (too_many_links(g->pid) || !make_room())
 		return NULL;
 	sock = fdset_take(fcntl(g->lf.fd, F_DUPFD_CLOEXEC, 0));
 	if (sock < 0)
@@ -313,6 +329,7 @@ static struct link *guest_to_link(struct guest *g, const struct greeting *gr,
 	grant_init(l, &g->grant, &gr->grant);
 	direct_join(l, g->caller ? 0 : 1);
 	list_add_tail(&meets.links, &l->all); /* with the first reference */
+	meets.nlinks++;
 	return l;
 }
 

@@ -18,7 +18,8 @@ enum {
 	/* Two processes that look for each other at once make two. More, and guests that
 	 * do not greet, are an attack of a process of our own user. */
 	MEET_LINKS = 8,	       /* with one process, */
-	MEET_LINKS_OTHER = 1024, /* with those whose pid is not known here */
+	MEET_LINKS_OTHER = 1024, /* with those whose pid is not known here, */
+	MEET_LINKS_ALL = 2048, /* and with all: one without streams goes, if there is one */
 	MEET_VISITORS = 256,   /* of one process, and */
 	MEET_VISITORS_ALL = 1024, /* of all, without a whole greeting: the oldest go */
 };
@@ -30,7 +31,8 @@ struct meet_name {
 struct meets {
 	struct lock lock; /* guards all; outside of a link's locks */
 	struct list hosts, guests, links, known;
-	unsigned visitors;
+	unsigned visitors, nlinks;
+	unsigned links_max; /* MEET_LINKS_ALL, but for tests */
 	struct link_id id;
 	struct link *self[2]; /* the end that asks, the end that answers */
 	bool ready;

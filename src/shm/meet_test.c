@@ -2,6 +2,7 @@
 /* A process of our user that makes as many links, and half links, as it can. */
 #include "shm/meet.h"
 #include "dev/verbs.h"
+#include "iwarp/iwarp.h"
 #include "shm/greeting.h"
 #include "tests/t.h"
 
@@ -178,6 +179,108 @@ static void a_process_keeps_few_waiting(void)
 	wait_for_no_link();
 }
 
+/* ---- links in all ---------------------------------------------------------------------- */
+
+enum { FEW = 4 };
+
+static void links_max(unsigned n)
+{
+	meets_lock();
+	meets.links_max = n;
+	meets_unlock();
+}
+
+/* Those without streams make room: nobody is shut out by links that only exist. */
+static void idle_links_make_room(void)
+{
+	links_max(FEW);
+	CHECK_EQ(in_child(many), TRIES);
+	CHECK(links() <= FEW + 1); /* of the last one the thread may not know yet */
+	wait_for_no_link();
+	links_max(MEET_LINKS_ALL);
+}
+
+/* A stream of ours on each of them. */
+static unsigned occupy(struct stream **s)
+{
+	struct link *l;
+	unsigned n = 0;
+
+	meets_lock();
+	list_for_each(l, &meets.links, all) {
+		s[n] = calloc(1, sizeof(**s));
+		list_init(&s[n]->shm.owing);
+		list_init(&s[n]->shm.blocked);
+		CHECK(!link_slot_take(l, s[n]));
+		n++;
+	}
+	meets_unlock();
+	return n;
+}
+
+static void vacate(struct stream **s, unsigned n)
+{
+	for (unsigned i = 0; i < n; i++) {
+		link_slot_drop(s[i]->shm.l, s[i]->shm.slot, false);
+		link_put(s[i]->shm.l);
+		free(s[i]);
+	}
+}
+
+static int occupied[2], go_on[2];
+static _Atomic int *newcomer; /* shared: what came of it; -1: nothing yet */
+
+static int some_and_wait(void)
+{
+	int n = 0;
+	char c;
+
+	for (int i = 0; i < FEW; i++)
+		n += link_under((uint64_t)i + 1);
+	return read(go_on[0], &c, 1) == 1 ? n : -1;
+}
+
+static int in_two(void)
+{
+	pid_t pid = fork();
+	int status;
+	char c;
+
+	if (!pid)
+		_exit(some_and_wait());
+	if (read(occupied[0], &c, 1) == 1)
+		atomic_store(newcomer, run_child(one));
+	return waitpid(pid, &status, 0) == pid ? WEXITSTATUS(status) : -1;
+}
+
+static void *run_in_two(void *result)
+{
+	*(int *)result = in_child(in_two);
+	return NULL;
+}
+
+static void links_in_use_stay(void)
+{
+	struct stream *s[FEW];
+	int had = -1;
+	pthread_t t;
+
+	links_max(FEW);
+	REQUIRE(!pthread_create(&t, NULL, run_in_two, &had));
+	REQUIRE(T_WAIT(links() == FEW, PATIENCE_MS));
+	CHECK_EQ(occupy(s), FEW);
+	CHECK_EQ(write(occupied[1], "", 1), 1);
+	CHECK(T_WAIT(atomic_load(newcomer) >= 0, 2 * PATIENCE_MS));
+	CHECK_EQ(atomic_load(newcomer), 0);
+	CHECK_EQ(links(), FEW);
+	vacate(s, FEW);
+	CHECK_EQ(write(go_on[1], "", 1), 1);
+	pthread_join(t, NULL);
+	CHECK_EQ(had, FEW);
+	wait_for_no_link();
+	links_max(MEET_LINKS_ALL);
+}
+
 /* ---- records ----------------------------------------------------------------------------- */
 
 /* What one hostile process may have us keep, and what the rest of the test needs. */
@@ -297,11 +400,18 @@ int main(int argc, char **argv)
 	setenv("ANYRDMA_TRANSPORT", "shm", 1);
 	signal(SIGPIPE, SIG_IGN);
 	t_init(argc, argv);
+	newcomer = mmap(NULL, sizeof(*newcomer), PROT_READ | PROT_WRITE,
+			MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	if (newcomer == MAP_FAILED || pipe(occupied) || pipe(go_on))
+		return 1;
+	atomic_store(newcomer, -1);
 	nursery_open();
 	if (meet_listen(PORT))
 		return 1;
 	T_RUN(a_process_gets_few_links);
 	T_RUN(a_process_keeps_few_waiting);
+	T_RUN(idle_links_make_room);
+	T_RUN(links_in_use_stay);
 	T_RUN(flood_of_requests);
 	T_RUN(flood_of_hangups);
 	return t_done();
