@@ -206,24 +206,62 @@ void port_names(enum rdma_port_space ps, const struct sockaddr *sa, struct call_
 	name_make(ps, (struct sockaddr *)&any6, false, port, out->name[2]);
 }
 
+static socklen_t name_address(const char *name, struct sockaddr_un *un)
+{
+	size_t len = strlen(name);
+
+	*un = (struct sockaddr_un){ .sun_family = AF_UNIX };
+	memcpy(un->sun_path + 1, name, len);
+	return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + len);
+}
+
 /* A socket that holds the name, or -errno. */
 static int name_take(const char *name)
 {
-	struct sockaddr_un un = { .sun_family = AF_UNIX };
-	size_t len = strlen(name);
+	struct sockaddr_un un;
+	socklen_t len = name_address(name, &un);
 	int fd, err;
 
 	fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	if (fd < 0)
 		return -errno;
-	memcpy(un.sun_path + 1, name, len);
-	if (bind(fd, (struct sockaddr *)&un,
-		 (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + len))) {
+	if (bind(fd, (struct sockaddr *)&un, len)) {
 		err = -errno;
 		close(fd);
 		return err;
 	}
 	return cm_dev->fd_take(fd);
+}
+
+/* Who listens under the name; false: nobody, or it cannot be found out. */
+static bool name_holder(const char *name, struct ucred *who)
+{
+	struct sockaddr_un un;
+	socklen_t len = name_address(name, &un), cred_len = sizeof(*who);
+	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	bool found;
+
+	if (fd < 0)
+		return false;
+	found = !connect(fd, (struct sockaddr *)&un, len) &&
+		!getsockopt(fd, SOL_SOCKET, SO_PEERCRED, who, &cred_len);
+	close(fd);
+	return found;
+}
+
+/* Another user may take any name before us, as any TCP port: that no errno can say. */
+static void say_held(unsigned num, const char *name)
+{
+	struct ucred who;
+
+	if (!name_holder(name, &who))
+		log_info("RDMA port %u is refused: %s has it", num, name);
+	else if (who.uid == geteuid())
+		log_info("RDMA port %u is refused: %s has it, of process %d", num, name,
+			 (int)who.pid);
+	else
+		log_warn("RDMA port %u is refused: %s has it, of user %u, process %d", num,
+			 name, (unsigned)who.uid, (int)who.pid);
 }
 
 /* Calls see(text after the prefix, full name) for each name of this ps in the
@@ -355,6 +393,7 @@ static int take_exactly(enum rdma_port_space ps, const struct sockaddr *sa, bool
 	static atomic_uint serial;
 	struct port_claim mine;
 	struct conflict_arg a = { .mine = &mine, .port = num, .own = p->name };
+	bool asked = sa_port(sa); /* else one that we have drawn: others are free */
 	size_t len;
 	int fd, ret;
 
@@ -366,7 +405,8 @@ static int take_exactly(enum rdma_port_space ps, const struct sockaddr *sa, bool
 			 atomic_fetch_add(&serial, 1));
 	fd = name_take(p->name);
 	if (fd == -EADDRINUSE) {
-		log_info("RDMA port %u: the name %s is taken", num, p->name);
+		if (asked)
+			say_held(num, p->name);
 		return mine.any ? -EADDRNOTAVAIL : -EADDRINUSE;
 	}
 	if (fd < 0)
@@ -374,7 +414,8 @@ static int take_exactly(enum rdma_port_space ps, const struct sockaddr *sa, bool
 				  strerror(-fd));
 	ret = names_scan(ps, see_conflict, &a);
 	if (ret) {
-		log_info("RDMA port %u is refused: %s is in its way", num, a.other);
+		if (asked)
+			say_held(num, a.other);
 		cm_dev->fd_close(fd);
 		return ret;
 	}
@@ -460,8 +501,7 @@ int port_unique(enum rdma_port_space ps, const struct sockaddr *sa, bool afonly,
 	claim_of(sa, afonly, false, &mine);
 	ret = names_scan(ps, see_conflict, &a);
 	if (ret) {
-		log_info("listening on RDMA port %u is refused: %s has it too", p->num,
-			 a.other);
+		say_held(p->num, a.other);
 		return ret;
 	}
 	/* The name without the mark of REUSEADDR: nobody may join a listener. */
