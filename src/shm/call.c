@@ -275,6 +275,13 @@ static void out_failed(struct call_out *o, int err)
 	out_free(o);
 }
 
+/* Who has the name is not whom we look for: nobody listens, or another user does, or lets
+ * nobody in. The one with the next name may be. */
+static bool somebody_else(int err)
+{
+	return err == -ECONNREFUSED || err == -EPERM || err == -EAGAIN;
+}
+
 static void out_met(struct meet *m, struct link *l, int err)
 {
 	struct call_out *o = container_of(m, struct call_out, meet);
@@ -299,7 +306,7 @@ static void out_met(struct meet *m, struct link *l, int err)
 		link_put(l);
 	if (over) {
 		out_free(o);
-	} else if (err != -ECONNREFUSED || ++o->at == CALL_NAMES || !o->names.name[o->at][0]) {
+	} else if (!somebody_else(err) || ++o->at == CALL_NAMES || !o->names.name[o->at][0]) {
 		out_failed(o, err);
 	} else {
 		meet_ask_name(o->names.name[o->at], &o->meet);
