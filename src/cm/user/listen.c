@@ -159,6 +159,18 @@ int user_listener_call(struct user_id *lis, const struct sockaddr_storage *to,
 	return ret;
 }
 
+/* Peers can repeat it as they like: the log need not. */
+static void say_exhausted(const struct user_id *lis)
+{
+	static _Atomic uint64_t said;
+	uint64_t now = user_now(), last = atomic_load(&said);
+
+	if ((last && now - last < SEC) || !atomic_compare_exchange_strong(&said, &last, now))
+		return;
+	log_error("out of descriptors: connections to RDMA port %u are rejected",
+		  lis->port.num);
+}
+
 static bool somebody_waits(int fd)
 {
 	struct pollfd p = { .fd = fd, .events = POLLIN };
@@ -185,8 +197,7 @@ static int accept_fd(struct user_id *lis, bool *refused) REQUIRES(lis->lock)
 			if (*refused || !reserve_use())
 				return -err;
 			*refused = true;
-			log_error("out of descriptors: a connection to RDMA port %u is "
-				  "rejected", lis->port.num);
+			say_exhausted(lis);
 			continue;
 		case ECONNABORTED:
 		case EINTR:
