@@ -7,6 +7,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -14,10 +15,31 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { OVERFLOW_UID = 65534 };
 #define SEALS (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
 
 /* ---- the user ----------------------------------------------------------------------- */
+
+static unsigned overflow = 65534; /* the kernel's default */
+
+static void overflow_read(void)
+{
+	FILE *f = fopen("/proc/sys/kernel/overflowuid", "re");
+	unsigned uid;
+
+	if (f && fscanf(f, "%u", &uid) == 1)
+		overflow = uid;
+	if (f)
+		fclose(f);
+}
+
+/* Stands for every user that our user namespace does not know. */
+static uid_t overflow_uid(void)
+{
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+	pthread_once(&once, overflow_read);
+	return overflow;
+}
 
 bool greeting_same_user(int fd)
 {
@@ -25,7 +47,7 @@ bool greeting_same_user(int fd)
 	socklen_t len = sizeof(c);
 
 	return !getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &c, &len) && c.uid == geteuid() &&
-	       c.uid != OVERFLOW_UID;
+	       c.uid != overflow_uid();
 }
 
 pid_t greeting_pid(int fd)
