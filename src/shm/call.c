@@ -449,8 +449,7 @@ int stream_answered(struct stream *s, const struct stream_param *p)
 	stream_unlock(s);
 	if (!opened)
 		return -ECONNRESET;
-	grant_accepted(s->shm.l);
-	return stream_start(s);
+	return shm_start(s, true);
 }
 
 /* ---- callee --------------------------------------------------------------------------------- */
@@ -670,8 +669,7 @@ int stream_accept(struct stream *s, const struct stream_param *p, const void *re
 	stream_unlock(s);
 	if (!rings)
 		return -ECONNRESET;
-	grant_accepted(s->shm.l);
-	ret = stream_start(s);
+	ret = shm_start(s, true);
 	if (ret)
 		return ret;
 	stream_lock(s);

@@ -59,7 +59,7 @@ struct direct {
 	_Atomic bool by_pid, off;
 	struct gate gate;
 	/* as target */
-	_Atomic bool given; /* the peer has our keys: its words count */
+	_Atomic enum direct_given given; /* the peer has our keys: its words count */
 	struct direct_shared *theirs;
 	int sock; /* its end tells of the peer's; -1 within a process; the link's */
 	uint64_t until; /* not 0: the link is broken, sock is none any more; users are waited
@@ -152,7 +152,9 @@ static struct direct *find_user(uint64_t value, uint64_t mask, _Atomic uint64_t 
 	lock_get(&targets.lock);
 	list_for_each(d, &targets.list, node) {
 		/* Who has no keys of ours cannot be in the middle of an access. */
-		uint32_t n = atomic_load(&d->given) ? atomic_load(&d->theirs->high) : 0;
+		uint32_t n = atomic_load(&d->given) != DIRECT_NOT_GIVEN ?
+				     atomic_load(&d->theirs->high) :
+				     0;
 
 		n = n < DIRECT_USERS ? n : DIRECT_USERS;
 		for (uint32_t i = 0; i < n && !found; i++) {
@@ -245,7 +247,7 @@ void direct_join(struct link *l, int side)
 	atomic_store(&d->off, true);
 }
 
-void direct_given(struct direct *d, bool given)
+void direct_given(struct direct *d, enum direct_given given)
 {
 	if (d)
 		atomic_store(&d->given, given);
@@ -265,8 +267,12 @@ void direct_start(struct direct *d, int keys, int memory, const struct gate *gat
 	atomic_store(&d->by_pid, works && pid_works(d));
 	works = works && table_take(d, keys);
 	atomic_store(&d->ours->works, works);
-	if (works)
+	if (works) {
 		atomic_store_explicit(&d->off, false, memory_order_release);
+	} else {
+		fdset_close(d->mem);
+		d->mem = -1;
+	}
 	log_info("process %d is accessed %s", (int)d->pid,
 		 !works			 ? "by messages alone: its offer does not work" :
 		 atomic_load(&d->by_pid) ? "directly" :
@@ -280,7 +286,7 @@ void direct_join_self(struct link *l, int side)
 	if (!d)
 		return;
 	d->self = true;
-	atomic_store(&d->given, true);
+	atomic_store(&d->given, DIRECT_PROVED);
 	d->t = share_table();
 	atomic_store(&d->ours->works, 1);
 }
@@ -465,12 +471,12 @@ static void copy_advance(struct copy *c, size_t n)
 	}
 }
 
-/* What is at the pid by now, when it is a process that the peer may not access and we may, the
- * peer must not have us write to. So only between two who can access each other. */
+/* The pid may name another process by now, and a write does not look at the nonce. A peer that
+ * can access our memory gains nothing by such a trick. */
 static bool may_by_pid(const struct direct *d)
 {
 	return atomic_load_explicit(&d->by_pid, memory_order_relaxed) &&
-	       atomic_load_explicit(&d->given, memory_order_relaxed);
+	       atomic_load_explicit(&d->given, memory_order_relaxed) == DIRECT_PROVED;
 }
 
 static ssize_t copy_by_pid(struct direct *d, const struct copy *c, int n, size_t len)
@@ -599,9 +605,13 @@ static int access_target(struct stream *s, struct direct *d, const struct wqe *w
 	return ret;
 }
 
+/* Only where the peer has our keys, too. Else a peer with less rights than ours could have us
+ * access, for it, a process that it has started with more than its own and whose memory holds our
+ * challenge. */
 static bool usable(const struct stream *s, const struct direct *d)
 {
 	return d && !atomic_load_explicit(&d->off, memory_order_acquire) &&
+	       atomic_load_explicit(&d->given, memory_order_relaxed) != DIRECT_NOT_GIVEN &&
 	       share_door_index(s->shm.peer_door) < SHARE_DOORS && !s->shm.closed_in &&
 	       s->state == STREAM_OPEN;
 }
@@ -683,6 +693,6 @@ bool direct_fetches(const struct stream *s)
 	const struct direct *d = s->shm.l->direct;
 
 	return d && s->shm.door && s->qp->door == s->shm.door &&
-	       atomic_load_explicit(&d->given, memory_order_relaxed) &&
+	       atomic_load_explicit(&d->given, memory_order_relaxed) != DIRECT_NOT_GIVEN &&
 	       atomic_load_explicit(&d->theirs->works, memory_order_relaxed);
 }

@@ -34,9 +34,14 @@ struct direct_shared {
 
 /* For the link's maker (side 0: the connector). Nobody has access yet. */
 void direct_join(struct link *l, int side);
-/* grant.c, loop thread: the peer has our keys from now on, or has not got them after all. NULL is
- * allowed. */
-void direct_given(struct direct *d, bool given);
+/* Does the peer have our keys? */
+enum direct_given {
+	DIRECT_NOT_GIVEN,
+	DIRECT_ASKED,  /* as the user has asked for, ANYRDMA_DIRECT=on */
+	DIRECT_PROVED, /* it has proved that it can access our memory */
+};
+/* grant.c, loop thread. d NULL is allowed. */
+void direct_given(struct direct *d, enum direct_given given);
 /* grant.c, loop thread, once: we have the peer's table in keys, which stays the caller's, and its
  * memory, which is taken over. NULL is allowed. */
 void direct_start(struct direct *d, int keys, int memory, const struct gate *gate);

@@ -50,7 +50,7 @@ static void up(void)
 	peer_sock = s[1];
 	l->pid = peer;
 	direct_join(l, 0);
-	direct_given(l->direct, true);
+	direct_given(l->direct, DIRECT_PROVED);
 	close(give[0]);
 	close(give[1]);
 }
@@ -136,7 +136,7 @@ static void not_for_who_has_no_keys(void)
 	pthread_t th;
 
 	up();
-	direct_given(l->direct, false);
+	direct_given(l->direct, DIRECT_NOT_GIVEN);
 	th = begin(&word);
 	CHECK(done_within(LONG_MS));
 	pthread_join(th, NULL);

@@ -84,7 +84,7 @@ int fdpass_recv(int sock, void *data, size_t len, int *fds, unsigned max)
 		return (int)n;
 	for (unsigned i = 0; i < n; i++)
 		fdpass_discard(fds[i]);
-	return got ? -EPROTO : -ECONNRESET;
+	return !got ? -ECONNRESET : (size_t)got == len ? -ENOBUFS : -EPROTO;
 }
 
 static void *close_it(void *arg)

@@ -20,7 +20,8 @@ int fdpass_send(int sock, const void *msg, size_t len, const int *fds, unsigned 
  * the kernel, before this process sees it. Never blocks.
  *
  * The number of descriptors; -EAGAIN: nothing has come; -ECONNRESET: the other side has
- * closed; -EPROTO: another length, or more descriptors than max. */
+ * closed; -EPROTO: another length; -ENOBUFS: msg has it, but descriptors are missing, because
+ * there were more than max or there is no number for them here. */
 int fdpass_recv(int sock, void *msg, size_t len, int *fds, unsigned max);
 
 /* Closes a descriptor that was received. close() of a file of a file system in user space,

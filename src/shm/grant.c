@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "dev/share.h"
 #include "shm/fdpass.h"
+#include "shm/greeting.h"
 #include "shm/link.h"
 
 #include <errno.h>
@@ -58,6 +59,17 @@ static void refuse(struct link *l, const char *why)
 	l->grant.page = NULL;
 }
 
+static bool in_our_namespaces(const struct link *l)
+{
+	return l->pid && same_namespace(l->pid, "pid") && same_namespace(l->pid, "user");
+}
+
+/* The user of both sides has said so. */
+static bool memory_is_passed(const struct grant *g)
+{
+	return g->ours.takes_memory && g->theirs.takes_memory;
+}
+
 static bool page_new(struct link *l)
 {
 	struct grant *g = &l->grant;
@@ -74,9 +86,10 @@ static void give(struct link *l, int memory)
 			       .at = (uintptr_t)l->grant.page };
 	int fds[FDPASS_MAX] = { share_fd(), memory };
 
-	direct_given(l->direct, true); /* before it can use them */
+	/* Before it can use them. */
+	direct_given(l->direct, memory < 0 ? DIRECT_PROVED : DIRECT_ASKED);
 	if (fdpass_send(l->sock.fd, &m, sizeof(m), fds, memory < 0 ? 1 : 2)) {
-		direct_given(l->direct, false);
+		direct_given(l->direct, DIRECT_NOT_GIVEN);
 		refuse(l, "its socket takes nothing");
 		return;
 	}
@@ -88,15 +101,13 @@ static void give(struct link *l, int memory)
 
 static void give_memory(struct link *l)
 {
-	int memory = open("/proc/self/mem", O_RDWR | O_CLOEXEC);
+	int memory = fdset_take(open("/proc/self/mem", O_RDWR | O_CLOEXEC));
 
-	if (memory < 0) {
+	if (memory < 0)
 		refuse(l, "/proc/self/mem cannot be opened");
-		return;
-	}
-	if (page_new(l))
+	else if (l->grant.page || page_new(l))
 		give(l, memory);
-	close(memory);
+	fdset_close(memory);
 }
 
 static void ask_for_proof(struct link *l)
@@ -126,20 +137,26 @@ static void offer(struct link *l)
 		refuse(l, "direct access is off here");
 	else if (!g->theirs.challenge)
 		refuse(l, "direct access is off there");
-	else if (g->ours.takes_memory && g->theirs.takes_memory)
-		give_memory(l);
-	else if (!l->pid || !same_namespace(l->pid, "pid") || !same_namespace(l->pid, "user"))
-		refuse(l, "it is not known to be in our pid and user namespaces");
-	else
+	else if (!greeting_same_user(l->sock.fd))
+		refuse(l, "we are another user since");
+	else if (in_our_namespaces(l))
 		ask_for_proof(l);
+	else if (memory_is_passed(g))
+		give_memory(l);
+	else
+		refuse(l, "it is not known to be in our pid and user namespaces");
 }
 
-static void offer_run(struct loop_work *w)
+static void prove(struct link *l);
+
+static void accepted_run(struct loop_work *w)
 {
 	struct link *l = container_of(w, struct link, grant.work);
 
 	if (!l->dead && l->grant.target == GRANT_WAITS)
 		offer(l);
+	if (!l->dead && l->grant.initiator == GRANT_HELD)
+		prove(l);
 	link_put(l);
 }
 
@@ -165,6 +182,8 @@ static int receive_proof(struct link *l, const struct grant_msg *m)
 	right = m->word == g->word;
 	if (right)
 		give(l, -1);
+	else if (!m->word && memory_is_passed(g))
+		give_memory(l);
 	else
 		refuse(l, m->word ? "its proof is wrong" : "it cannot read our memory");
 	return m->word && !right ? -EPROTO : 0;
@@ -172,20 +191,13 @@ static int receive_proof(struct link *l, const struct grant_msg *m)
 
 /* ---- the peer's memory for us ---------------------------------------------------------- */
 
-static void end_initiator(struct grant *g)
-{
-	fdset_close(g->memory);
-	g->memory = -1;
-	g->initiator = GRANT_ENDED;
-}
-
 /* Its memory, if the kernel lets us open it and it is the peer's; or -1. */
 static int open_memory(struct link *l, uint64_t at, struct gate_page *p)
 {
 	char path[64];
 	int fd;
 
-	if (!l->pid || !l->direct || conf_get()->direct == CONF_DIRECT_OFF)
+	if (!l->direct || !in_our_namespaces(l))
 		return -1;
 	snprintf(path, sizeof(path), "/proc/%d/mem", (int)l->pid);
 	fd = fdset_take(open(path, O_RDWR | O_CLOEXEC));
@@ -202,24 +214,30 @@ static int open_memory(struct link *l, uint64_t at, struct gate_page *p)
 	return -1;
 }
 
+static void prove(struct link *l)
+{
+	struct grant_msg answer = { .type = GRANT_PROOF };
+	struct grant *g = &l->grant;
+	struct gate_page p;
+
+	g->memory = open_memory(l, g->at, &p);
+	g->initiator = g->memory < 0 ? GRANT_CANNOT : GRANT_PROVED;
+	if (g->memory >= 0)
+		answer.word = p.word;
+	if (fdpass_send(l->sock.fd, &answer, sizeof(answer), NULL, 0))
+		log_info("process %d takes no proof", (int)l->pid);
+}
+
 static int receive_prove(struct link *l, const struct grant_msg *m)
 {
 	struct grant *g = &l->grant;
-	struct grant_msg answer = { .type = GRANT_PROOF };
-	struct gate_page p;
 
 	if (g->initiator != GRANT_NONE || !g->ours.challenge)
 		return -EPROTO;
-	g->memory = open_memory(l, m->at, &p);
-	if (g->memory >= 0)
-		answer.word = p.word;
 	g->at = m->at;
-	g->initiator = GRANT_PROVED;
-	if (g->memory < 0 || fdpass_send(l->sock.fd, &answer, sizeof(answer), NULL, 0)) {
-		answer.word = 0;
-		fdpass_send(l->sock.fd, &answer, sizeof(answer), NULL, 0);
-		end_initiator(g);
-	}
+	g->initiator = GRANT_HELD;
+	if (atomic_load(&g->accepted))
+		prove(l);
 	return 0;
 }
 
@@ -238,7 +256,19 @@ static int receive_keys(struct link *l, const struct grant_msg *m, int *fds, int
 	}
 	direct_start(l->direct, fds[0], g->memory, &gate);
 	g->memory = -1;
-	end_initiator(g);
+	g->initiator = GRANT_ENDED;
+	return 0;
+}
+
+/* We had no number for the descriptor, or receive none any more: the ring is used. */
+static int keys_lost(struct link *l)
+{
+	struct grant *g = &l->grant;
+
+	log_info("process %d: its table of keys could not be received", (int)l->pid);
+	fdset_close(g->memory);
+	g->memory = -1;
+	g->initiator = GRANT_ENDED;
 	return 0;
 }
 
@@ -249,17 +279,18 @@ static unsigned expected(const struct grant *g)
 {
 	if (g->initiator == GRANT_PROVED)
 		return 1;
-	return g->initiator == GRANT_NONE && g->ours.takes_memory && g->theirs.takes_memory ?
-		       2 :
-		       0;
+	return g->initiator != GRANT_ENDED && memory_is_passed(g) ? 2 : 0;
 }
 
 int grant_receive(struct link *l)
 {
+	unsigned max = expected(&l->grant);
 	int fds[FDPASS_MAX], n, ret = -EPROTO;
 	struct grant_msg m;
 
-	n = fdpass_recv(l->sock.fd, &m, sizeof(m), fds, expected(&l->grant));
+	n = fdpass_recv(l->sock.fd, &m, sizeof(m), fds, max);
+	if (n == -ENOBUFS)
+		return max && m.type == GRANT_KEYS ? keys_lost(l) : -EPROTO;
 	if (n < 0)
 		return n;
 	if (m.type == GRANT_PROVE && !n)
@@ -281,7 +312,7 @@ void grant_init(struct link *l, const struct grant_hello *ours,
 	g->ours = *ours;
 	g->theirs = *theirs;
 	g->memory = -1;
-	g->work.run = offer_run;
+	g->work.run = accepted_run;
 }
 
 void grant_fini(struct link *l)

@@ -2,10 +2,11 @@
 /* Who may access the memory of whom (direct.c) over a link. Nobody is given a descriptor of
  * our memory: the peer opens /proc/PID/mem itself, and the kernel decides. What we give is the
  * table of our keys, to a peer that has proved that it can read our memory, is in the same pid
- * and user namespace, and of which the application has accepted something. doc/security.md
- * has the reasons.
+ * and user namespace, and of which the application has accepted something. And memory is
+ * accessed only where both sides have given theirs. doc/security.md has the reasons.
  *
- * Messages on the link's socket, after the greeting. Each side offers for itself:
+ * Messages on the link's socket, after the greeting. Each side offers for itself, when its
+ * application has accepted something of the other, and answers then:
  *
  *	target		PROVE	at = a page (gate.h) with the peer's challenge and a fresh word
  *	initiator	PROOF	word = what it has read there; 0: it cannot
@@ -13,9 +14,10 @@
  *
  * The challenge is the initiator's, drawn for this link and sent with its greeting. Found in
  * the memory of the process that it takes for the target, it shows that the memory is the
- * target's: else a target could have a more privileged process read that of another.
+ * target's, or that of a process which the target had a hand in.
  *
- * ANYRDMA_DIRECT=on on both sides: KEYS comes at once, with a descriptor of the memory.
+ * ANYRDMA_DIRECT=on on both sides: a peer that cannot give the proof gets KEYS all the same, with
+ * a descriptor of the memory.
  *
  * All runs in the loop thread, but grant_accepted(). */
 #ifndef ANYRDMA_SHM_GRANT_H
@@ -56,7 +58,9 @@ enum grant_target {
 /* The peer's memory for us. */
 enum grant_initiator {
 	GRANT_NONE,   /* nothing has come */
+	GRANT_HELD,   /* PROVE has come, and is answered when something is accepted */
 	GRANT_PROVED, /* PROOF was sent, and memory is open */
+	GRANT_CANNOT, /* PROOF was sent: there is none */
 	GRANT_ENDED,  /* KEYS has come, or will not */
 };
 
@@ -66,9 +70,8 @@ struct grant {
 	enum grant_initiator initiator;
 	struct gate_page *page; /* while ASKED or GIVEN */
 	uint64_t word;		/* ASKED: what page->word is */
-	/* While PROVED; else -1: */
-	int memory;  /* the peer's, */
-	uint64_t at; /* where its page is */
+	int memory;  /* PROVED: the peer's; else -1 */
+	uint64_t at; /* HELD, PROVED: where its page is */
 	_Atomic bool accepted;
 	struct loop_work work;
 };

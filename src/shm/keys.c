@@ -29,12 +29,15 @@ static int64_t rows_of(int fd)
 int keys_take(struct keys *k, int fd)
 {
 	int seals = fcntl(fd, F_GET_SEALS); /* -1: a file that cannot be sealed */
-	int64_t rows = rows_of(fd);
 	struct share_table *t;
+	int64_t rows;
 	int ret;
 
 	*k = (struct keys){ .fd = -1 };
-	if (seals < 0 || (seals & TABLE_SEALS) != TABLE_SEALS || rows < 0)
+	if (seals < 0 || (seals & TABLE_SEALS) != TABLE_SEALS)
+		return -EINVAL;
+	rows = rows_of(fd); /* asks the file: not before it is known to be memory */
+	if (rows < 0)
 		return -EINVAL;
 	ret = share_map(fd, &t);
 	if (ret)

@@ -121,12 +121,13 @@ static void answer_all(struct guest *g, struct link *l, int err)
 		answer(list_entry(n, struct meet, node), l, err);
 }
 
-static struct link *link_of_id(const struct link_id *id)
+/* The id is no secret: a process that has learnt that of another must not take its place. */
+static struct link *link_of_id(const struct link_id *id, pid_t pid)
 {
 	struct link *l;
 
 	list_for_each(l, &meets.links, all)
-		if (!memcmp(&l->peer, id, sizeof(*id)))
+		if (!memcmp(&l->peer, id, sizeof(*id)) && l->pid == pid)
 			return l;
 	return NULL;
 }
@@ -342,7 +343,7 @@ static int caller_step(struct guest *g, const struct greeting *gr, int *fds, int
 
 	lock_assert_held(&meets.lock);
 	if (gr->status == GREETING_EXISTS) {
-		l = link_of_id(&gr->id);
+		l = link_of_id(&gr->id, g->pid);
 		if (!l)
 			return -EAGAIN;
 	} else {
@@ -377,7 +378,7 @@ static int visitor_step(struct guest *g, const struct greeting *gr, int *fds, in
 	lock_assert_held(&meets.lock);
 	if (gr->status != GREETING_HELLO || n != 2 || !greeting_same_user(g->lf.fd))
 		return -EPROTO;
-	if (link_of_id(&gr->id))
+	if (link_of_id(&gr->id, g->pid))
 		return greeting_send(g->lf.fd, &meets.id, GREETING_EXISTS, &g->grant, NULL, 0);
 	seg = link_segment_take(fds[0]);
 	wake = fdset_take(greeting_wake_new(&give));

@@ -194,12 +194,10 @@ static void open_run(struct loop_work *w)
 	}
 	out_put(o, done ? 2 : 1); /* the owner's too */
 	park_unlock();
-	if (done) {
-		grant_accepted(s->shm.l);
-		stream_start(s);
-	} else {
+	if (done)
+		shm_start(s, false);
+	else
 		shm_end(s);
-	}
 }
 
 void shm_open_over(struct stream *s, int err)
@@ -335,8 +333,7 @@ void shm_ready(struct stream *s)
 	stream_lock(s);
 	s->shm.opened = true;
 	stream_unlock(s);
-	grant_accepted(s->shm.l);
-	stream_start(s);
+	shm_start(s, false);
 }
 
 struct shm_in *shm_find(const struct stream_key *k)

@@ -35,6 +35,10 @@ struct shm_in;
 struct shm_in *shm_find(const struct stream_key *key);
 void shm_accept(struct shm_in *in);
 
+/* stream.c: stream_start(); a stream that a QP has, or `wanted` by the CM, is something of the
+ * peer that the application has accepted. */
+int shm_start(struct stream *s, bool wanted);
+
 /* open.c, for stream.c: the link ended before the stream was opened. */
 void shm_open_over(struct stream *s, int err);
 

@@ -585,6 +585,24 @@ static uint64_t taken(struct stream *s)
 	return atomic_load_explicit(&s->shm.l->tx.sh->head, memory_order_relaxed);
 }
 
+int shm_start(struct stream *s, bool wanted)
+{
+	struct link *l = s->shm.l;
+	int ret;
+
+	link_get(l);
+	stream_get(s); /* its QP may be destroyed at once */
+	ret = stream_start(s);
+	stream_lock(s);
+	wanted |= s->qp_was;
+	stream_unlock(s);
+	stream_put(s);
+	if (!ret && wanted)
+		grant_accepted(l);
+	link_put(l);
+	return ret;
+}
+
 const struct medium shm_medium = {
 	.start = start,
 	.send = shm_send,

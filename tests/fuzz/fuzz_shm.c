@@ -81,6 +81,9 @@ enum {
 	KEY_WINDOW = 0x477,
 	KEY_HUGE = 0x577,
 	PEER_PD = 7,
+	PROOF_WORD = 0x5eed,
+	TURNS = 50,
+	GRANT_TURNS = 400,
 };
 #define PEER_DOOR (1ull << 32 | 1)
 
@@ -105,6 +108,7 @@ struct run {
 	uint32_t from;	/* the slot that it asked for */
 	struct grant_hello ours, theirs;
 	bool tried, proved; /* we have sent a proof, the right one */
+	bool opened, granted; /* a stream may be open; our keys are sent */
 	atomic_bool calm_down;
 };
 
@@ -168,6 +172,8 @@ static void open_device(void)
 /* ---- what it offers ----------------------------------------------------------------- */
 
 static uint8_t source[REGION];
+
+static struct gate_page page;
 
 static void publish(struct share_table *t, uint32_t key, uint64_t len, void *addr,
 		    uint64_t pd, uint32_t access)
@@ -312,21 +318,14 @@ static int greeted(struct run *r, int *fds, int want)
 	return n >= want ? 0 : -1;
 }
 
-/* The library gets access to this process, as to any that it can open. */
+/* The library gets access to this process, as to any that it can open: when it has given a stream
+ * to its QP it answers, and hear() sends the keys. */
 static void grant(struct run *r)
 {
-	static struct gate_page page;
-	struct grant_msg m = { .type = GRANT_PROVE, .at = (uintptr_t)&page }, answer;
-	int table = table_fd();
+	struct grant_msg m = { .type = GRANT_PROVE, .at = (uintptr_t)&page };
 
-	page = (struct gate_page){ r->theirs.challenge, 0x5eed };
+	page = (struct gate_page){ r->theirs.challenge, PROOF_WORD };
 	pass_message(r->sock, &m, sizeof(m), NULL, 0);
-	if (recv(r->sock, &answer, sizeof(answer), 0) != sizeof(answer))
-		return; /* it did not like the greeting */
-	MUST(answer.type == GRANT_PROOF && answer.word == page.word);
-	m.type = GRANT_KEYS;
-	m.table = SHARE_VERSION;
-	pass_message(r->sock, &m, sizeof(m), &table, 1);
 }
 
 static void map(struct run *r, int fd, int side)
@@ -478,6 +477,7 @@ static void act_link(struct run *r)
 			      .src_qpn = r->qpn, .dst_qpn = r->w.qp->qp_num,
 			      .door = PEER_DOOR, .src_gid = home.gid, .dst_gid = home.gid };
 
+	r->opened |= m.type == LINK_OPENED || m.type == LINK_READY;
 	if (m.type == LINK_OPENED)
 		m.slot = m.slot == r->slot ? r->from : m.slot;
 	put_record(r, &m, sizeof(m), REC_LINK);
@@ -547,6 +547,15 @@ static void act_grant(struct run *r)
 	pass_message(r->sock, &m, sizeof(m), fds, n);
 }
 
+static void give_keys(struct run *r)
+{
+	struct grant_msg m = { GRANT_KEYS, SHARE_VERSION, (uintptr_t)&page, 0 };
+	int table = table_fd();
+
+	pass_message(r->sock, &m, sizeof(m), &table, 1);
+	r->granted = true;
+}
+
 /* PROVE is answered as an honest peer would, unless another proof was tried. The one
  * descriptor that the library ever sends comes after that. */
 static void hear(struct run *r)
@@ -560,6 +569,8 @@ static void hear(struct run *r)
 	for (int i = 0; i < n; i++)
 		close(fds[i]);
 	MUST(m.type != GRANT_KEYS || r->proved);
+	if (m.type == GRANT_PROOF && m.word == PROOF_WORD)
+		give_keys(r);
 	if (m.type != GRANT_PROVE || r->tried)
 		return;
 	MUST(((const struct gate_page *)m.at)->nonce == r->ours.challenge);
@@ -589,9 +600,13 @@ static void take(struct run *r)
 	}
 }
 
+/* What fetches need may take a little longer. */
 static void step(struct run *r)
 {
-	for (int i = 0; i < 50; i++) {
+	int turns = r->opened && !(r->how & (F_DEAF | F_UC)) ? GRANT_TURNS : TURNS;
+
+	r->opened = false;
+	for (int i = 0; i < turns && (i < TURNS || !r->granted); i++) {
 		if (!(r->how & F_DEAF)) {
 			take(r);
 			hear(r);
