@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* For fuzz targets whose peer passes descriptors over a unix socket. To be included after
- * victim.h. */
+/* For fuzz targets whose peer passes descriptors over a unix socket. */
 #ifndef ANYRDMA_FUZZ_PASSING_H
 #define ANYRDMA_FUZZ_PASSING_H
 
+#include "must.h"
 #include "shm/greeting.h"
 
 #include <fcntl.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 

@@ -6,12 +6,9 @@
 #define ANYRDMA_FUZZ_VICTIM_H
 
 #include "dev/dev.h"
+#include "must.h"
 
-#include <errno.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #undef ibv_reg_mr_iova
 
@@ -21,7 +18,6 @@ enum {
 	BASE = 0x10000, /* where a region is for its peer */
 	SEND_ID = 0x100, /* in wr_id: a send's */
 	RECVS = 6,
-	PATIENCE_S = 20,
 };
 
 static struct {
@@ -38,24 +34,6 @@ struct work {
 	struct ibv_srq *srq; /* where its receives are, or NULL */
 	unsigned sends, recvs, sends_done, recvs_done;
 };
-
-#define MUST(cond) must(!!(cond), __FILE__, __LINE__, #cond)
-
-static void must(bool good, const char *file, int line, const char *what)
-{
-	if (good)
-		return;
-	fprintf(stderr, "%s:%d: not true: %s (errno %d)\n", file, line, what, errno);
-	abort();
-}
-
-static double now(void)
-{
-	struct timespec ts;
-
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return (double)ts.tv_sec + (double)ts.tv_nsec * 1e-9;
-}
 
 /* ---- once ----------------------------------------------------------- */
 
