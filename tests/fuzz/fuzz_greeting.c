@@ -75,8 +75,7 @@ enum kind {
 
 /* What the peer has in its memory. */
 struct pages {
-	struct grant_proof right, wrong;
-	uint64_t gate[2];
+	struct gate_page right, wrong;
 };
 
 struct conn {
@@ -300,8 +299,7 @@ static void conn_init(struct run *r, struct conn *c)
 	*c = (struct conn){ .sock = -1, .id = { { n, ID } } };
 	serial++;
 	home.page[n - 1] = (struct pages){ .right = { 0, 0x900d000 + serial },
-					   .wrong = { 0, 0xbad0000 + serial },
-					   .gate = { 0x6a7e + serial } };
+					   .wrong = { 0, 0xbad0000 + serial } };
 }
 
 static void visit(struct conn *c)
@@ -414,7 +412,7 @@ static bool hear_greeting(struct run *r, struct conn *c, int flags)
 	MUST(g.status != GREETING_OK || c->good || c->muddled);
 	c->heard = true;
 	c->theirs = g.grant;
-	pages_of(r, c)->right.challenge = g.grant.challenge;
+	pages_of(r, c)->right.nonce = g.grant.challenge;
 	for (int i = 0; i < n; i++) {
 		MUST(!is_memory(fds[i]));
 		close(fds[i]);
@@ -425,7 +423,7 @@ static bool hear_greeting(struct run *r, struct conn *c, int flags)
 /* From where we are told to: the link may be over by now, and the page gone. */
 static void hear_prove(struct conn *c, uint64_t at)
 {
-	struct grant_proof p;
+	struct gate_page p;
 	struct iovec here = { &p, sizeof(p) };
 	struct iovec there = { (void *)(uintptr_t)at, sizeof(p) };
 
@@ -433,7 +431,7 @@ static void hear_prove(struct conn *c, uint64_t at)
 	c->asked = true;
 	if (process_vm_readv(getpid(), &here, 1, &there, 1, 0) != sizeof(p))
 		return;
-	MUST(p.challenge == c->ours.challenge && p.word);
+	MUST(p.nonce == c->ours.challenge && p.word);
 	c->word = p.word;
 }
 
@@ -441,11 +439,11 @@ static void hear_keys(struct conn *c, const struct grant_msg *m, const int *fds,
 {
 	bool on = c->theirs.takes_memory && c->ours.takes_memory;
 
-	MUST(c->accepted && n == (on ? 2 : 1));
+	MUST(c->accepted && c->asked && n == (c->proved ? 1 : 2));
 	MUST(on || c->proved);
-	MUST(m->table == SHARE_VERSION && m->at && m->word);
+	MUST(m->table == SHARE_VERSION && m->at);
 	MUST(!is_memory(fds[0]) && fcntl(fds[0], F_GET_SEALS) & F_SEAL_SHRINK);
-	MUST(!on || is_memory(fds[1]));
+	MUST(n == 1 || is_memory(fds[1]));
 }
 
 static bool hear(struct run *r, struct conn *c, int flags)
@@ -462,7 +460,8 @@ static bool hear(struct run *r, struct conn *c, int flags)
 	if (m.type == GRANT_PROVE)
 		hear_prove(c, m.at);
 	else if (m.type == GRANT_PROOF)
-		MUST(!m.word || (c->proving && m.word == pages_of(r, c)->right.word));
+		MUST(c->accepted &&
+		     (!m.word || (c->proving && m.word == pages_of(r, c)->right.word)));
 	else if (m.type == GRANT_KEYS)
 		hear_keys(c, &m, fds, n);
 	else
@@ -563,7 +562,7 @@ static uint64_t place(struct run *r, struct conn *c, const struct grant_said *ho
 {
 	struct pages *p = pages_of(r, c);
 
-	p->wrong.challenge = p->right.challenge ^ 1;
+	p->wrong.nonce = p->right.nonce ^ 1;
 	switch (how->where % 6) {
 	case 0:
 		return (uintptr_t)&p->right;
@@ -572,7 +571,7 @@ static uint64_t place(struct run *r, struct conn *c, const struct grant_said *ho
 	case 2: /* right for another one */
 		return (uintptr_t)&home.page[(c - r->c + 1) % CONNS].right;
 	case 3: /* it ends behind the challenge */
-		memcpy(home.edge, &p->right.challenge, sizeof(p->right.challenge));
+		memcpy(home.edge, &p->right.nonce, sizeof(p->right.nonce));
 		return (uintptr_t)home.edge;
 	case 4:
 		return (uintptr_t)&p->right + 1;
@@ -605,8 +604,7 @@ static void act_grant(struct run *r, struct conn *c)
 		m.word = c->word;
 		c->proved = true;
 	} else if (m.type == GRANT_KEYS && right) {
-		m.at = (uintptr_t)pages_of(r, c)->gate;
-		m.word = pages_of(r, c)->gate[0];
+		m.at = (uintptr_t)&pages_of(r, c)->right;
 	}
 	c->muddled |= !c->said;
 	c->said = true;

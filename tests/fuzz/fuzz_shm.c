@@ -253,15 +253,6 @@ static void post_one(struct run *r)
 
 /* ---- the peer's greeting ----------------------------------------------------------- */
 
-static socklen_t name_of(unsigned port, struct sockaddr_un *un)
-{
-	int n;
-
-	*un = (struct sockaddr_un){ .sun_family = AF_UNIX };
-	n = snprintf(un->sun_path + 1, sizeof(un->sun_path) - 1, "anyrdma/1/qp/%u", port);
-	return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)n);
-}
-
 static void xor_input(struct run *r, void *p, size_t n)
 {
 	uint8_t *to = p;
@@ -350,7 +341,7 @@ static bool visit(struct run *r)
 	int memfd = memfd_create("fuzz", MFD_ALLOW_SEALING | MFD_CLOEXEC);
 	int wake = -1, own = greeting_wake_new(&wake), fds[2] = { memfd, wake };
 	struct sockaddr_un un;
-	socklen_t len = name_of(r->w.qp->qp_num >> 8, &un);
+	socklen_t len = pass_name_of(r->w.qp->qp_num >> 8, &un);
 	bool good;
 	int got;
 
@@ -381,7 +372,7 @@ static void offer_file(const struct run *r)
 	int file = open(".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600), got;
 	int wake = -1, own = greeting_wake_new(&wake), fds[2] = { file, wake };
 	struct sockaddr_un un;
-	socklen_t len = name_of(r->w.qp->qp_num >> 8, &un);
+	socklen_t len = pass_name_of(r->w.qp->qp_num >> 8, &un);
 
 	if (!done && file >= 0) {
 		c.sock = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -743,7 +734,7 @@ static int listen_high(unsigned *port)
 	socklen_t len;
 
 	for (*port = HIGH_PORT; *port > HIGH_PORT - HIGH_PORTS; --*port) {
-		len = name_of(*port, &un);
+		len = pass_name_of(*port, &un);
 		if (!bind(fd, (struct sockaddr *)&un, len) && !listen(fd, 8))
 			return fd;
 		MUST(errno == EADDRINUSE);

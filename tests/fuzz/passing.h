@@ -9,9 +9,21 @@
 #include <fcntl.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <stddef.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 
 enum { PASS_MAX = 3 }; /* descriptors of a message: more than is ever expected */
+
+/* Of the process behind a rendezvous port. */
+static inline socklen_t pass_name_of(unsigned port, struct sockaddr_un *un)
+{
+	int n;
+
+	*un = (struct sockaddr_un){ .sun_family = AF_UNIX };
+	n = snprintf(un->sun_path + 1, sizeof(un->sun_path) - 1, "anyrdma/1/qp/%u", port);
+	return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)n);
+}
 
 /* A socket that the library has closed is no fault. */
 static void pass_message(int sock, const void *msg, size_t len, const int *fds, unsigned n)
