@@ -78,7 +78,7 @@ static void remember(int fd)
 	atomic_fetch_or(&p->word[fd % PAGE_FDS / 64], 1ull << (fd % 64));
 }
 
-static void forget(int fd)
+void fdset_forget(int fd)
 {
 	unsigned i = (unsigned)fd / PAGE_FDS;
 	struct page *p = i < PAGES ? atomic_load(&pages[i]) : NULL;
@@ -136,7 +136,7 @@ void fdset_close(int fd)
 	if (fd < 0)
 		return;
 	/* In this order: once closed the number may be somebody else's. */
-	forget(fd);
+	fdset_forget(fd);
 	sys_close(fd);
 }
 

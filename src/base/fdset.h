@@ -20,6 +20,9 @@ int fdset_take(int fd);
  * memory too, it sends SIGXFSZ. 0, -EFBIG, another -errno. */
 int fdset_resize(int fd, uint64_t size);
 
+/* It is somebody else's to close. */
+void fdset_forget(int fd);
+
 /* Forgets and closes. */
 void fdset_close(int fd);
 

@@ -1,24 +1,155 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include "shm/fdpass.h"
 
+#include "base/fdset.h"
+#include "base/lock.h"
 #include "base/log.h"
 #include "base/thread.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <stdatomic.h>
-#include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
-union control {
-	struct cmsghdr h;
-	char buf[CMSG_SPACE(FDPASS_MAX * sizeof(int))];
+enum {
+	KERNEL_MAX = 253, /* descriptors of one message: SCM_MAX_FD */
+	DRAIN_TURNS = 64,
 };
 
-static atomic_uint stuck; /* threads that close one */
+union control {
+	struct cmsghdr h;
+	char buf[CMSG_SPACE(KERNEL_MAX * sizeof(int))];
+};
+
+static struct {
+	struct lock lock; /* innermost */
+	unsigned threads;
+	unsigned waiting;
+	int fd[FDPASS_WAITING_MAX];
+} closer = { .lock = LOCK_INIT };
+
+/* ---- closing ------------------------------------------------------------------------- */
+
+static void *close_all(void *arg)
+{
+	int fd = -1;
+
+	(void)arg;
+	for (;;) {
+		if (fd >= 0)
+			close(fd);
+		lock_get(&closer.lock);
+		fd = closer.waiting ? closer.fd[--closer.waiting] : -1;
+		closer.threads -= fd < 0;
+		lock_put(&closer.lock);
+		if (fd < 0)
+			return NULL;
+	}
+}
+
+/* Without a thread they wait for the next one. */
+static void close_by_thread(int fd)
+{
+	bool start, kept;
+
+	lock_get(&closer.lock);
+	kept = closer.waiting < FDPASS_WAITING_MAX;
+	if (kept)
+		closer.fd[closer.waiting++] = fd;
+	start = closer.threads < FDPASS_STUCK_MAX;
+	closer.threads += start;
+	lock_put(&closer.lock);
+	if (!kept)
+		log_warn("descriptor %d stays open: too many that cannot be closed", fd);
+	if (!start || !thread_start("anyrdma-close", close_all, NULL))
+		return;
+	log_warn("no thread to close descriptors of other processes");
+	lock_get(&closer.lock);
+	closer.threads--;
+	lock_put(&closer.lock);
+}
+
+bool fdpass_busy(void)
+{
+	bool busy;
+
+	lock_get(&closer.lock);
+	busy = closer.threads >= FDPASS_STUCK_MAX;
+	lock_put(&closer.lock);
+	return busy;
+}
+
+bool fdpass_full(void)
+{
+	bool full;
+
+	lock_get(&closer.lock);
+	full = closer.waiting > FDPASS_WAITING_MAX / 2; /* the rest is for those in use */
+	lock_put(&closer.lock);
+	return full;
+}
+
+/* Memory and pipes: nobody is asked when they are closed. Neither question touches the file. */
+static bool is_harmless(int fd)
+{
+	return fcntl(fd, F_GET_SEALS) >= 0 || fcntl(fd, F_GETPIPE_SZ) >= 0;
+}
+
+void fdpass_discard(int fd)
+{
+	if (fd < 0)
+		return;
+	if (is_harmless(fd)) {
+		close(fd);
+		return;
+	}
+	log_info("another process has handed over a descriptor that is neither memory nor a pipe");
+	close_by_thread(fd);
+}
+
+/* Has what comes next descriptors, or what comes after it? Only looking takes none out. */
+static bool brings_some(int sock, char *junk, size_t len, ssize_t *got)
+{
+	struct iovec iov = { junk, len };
+	struct msghdr msg = { .msg_iov = &iov, .msg_iovlen = 1 };
+
+	*got = recvmsg(sock, &msg, MSG_PEEK | MSG_DONTWAIT);
+	return *got > 0 && msg.msg_flags & MSG_CTRUNC;
+}
+
+/* What has none is taken out. */
+static bool has_descriptors(int sock)
+{
+	char junk[4096];
+	ssize_t got;
+
+	for (int i = 0; i < DRAIN_TURNS; i++) {
+		if (brings_some(sock, junk, sizeof(junk), &got))
+			return true;
+		if (got <= 0)
+			return false;
+		recv(sock, junk, (size_t)got, MSG_DONTWAIT);
+	}
+	return true;
+}
+
+/* After the shutdown nothing more comes, and the other side knows. */
+void fdpass_close(int sock)
+{
+	if (sock < 0)
+		return;
+	shutdown(sock, SHUT_RDWR);
+	if (!has_descriptors(sock)) {
+		fdset_close(sock);
+		return;
+	}
+	fdset_forget(sock);
+	close_by_thread(sock);
+}
+
+/* ---- messages ------------------------------------------------------------------------ */
 
 int fdpass_send(int sock, const void *data, size_t len, const int *fds, unsigned n)
 {
@@ -53,64 +184,41 @@ static unsigned take_fds(struct msghdr *msg, int *fds)
 
 		if (h->cmsg_level != SOL_SOCKET || h->cmsg_type != SCM_RIGHTS)
 			continue;
-		memcpy(fds + n, CMSG_DATA(h), bytes); /* all fit: msg_controllen */
+		memcpy(fds + n, CMSG_DATA(h), bytes); /* all fit: union control */
 		n += (unsigned)(bytes / sizeof(int));
 	}
 	return n;
 }
 
-/* The buffer for descriptors has room for max exactly: CMSG_SPACE() rounds up, and the kernel
- * fills what it finds. */
+static void discard_all(const int *fds, unsigned n)
+{
+	for (unsigned i = 0; i < n; i++)
+		fdpass_discard(fds[i]);
+}
+
+/* Descriptors for which there is no room are closed by the kernel, in this thread, which
+ * waits then like one that closes them itself. So there is room for as many as can come. */
 int fdpass_recv(int sock, void *data, size_t len, int *fds, unsigned max)
 {
 	struct iovec iov = { data, len };
-	struct msghdr msg = { .msg_iov = &iov, .msg_iovlen = 1 };
 	union control c;
-	unsigned n = 0;
+	struct msghdr msg = { .msg_iov = &iov, .msg_iovlen = 1, .msg_control = c.buf,
+			      .msg_controllen = sizeof(c.buf) };
+	int all[KERNEL_MAX + 1]; /* what the buffer holds, by its rounded size */
+	unsigned n;
 	ssize_t got;
+	char byte;
 
-	if (max > FDPASS_MAX)
-		return -EINVAL;
-	if (max && atomic_load(&stuck) < FDPASS_STUCK_MAX) {
-		msg.msg_control = c.buf;
-		msg.msg_controllen = CMSG_LEN(max * sizeof(int));
-	}
+	if (fdpass_busy() && brings_some(sock, &byte, 1, &got))
+		return -EPROTO;
 	got = recvmsg(sock, &msg, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
 	if (got < 0)
 		return errno == EINTR ? -EAGAIN : -errno;
-	if (msg.msg_control)
-		n = take_fds(&msg, fds);
-	if ((size_t)got == len && !(msg.msg_flags & MSG_CTRUNC))
-		return (int)n;
-	for (unsigned i = 0; i < n; i++)
-		fdpass_discard(fds[i]);
-	return !got ? -ECONNRESET : (size_t)got == len ? -ENOBUFS : -EPROTO;
-}
-
-static void *close_it(void *arg)
-{
-	close((int)(intptr_t)arg);
-	atomic_fetch_sub(&stuck, 1);
-	return NULL;
-}
-
-/* Memory and pipes: nobody is asked when they are closed. Neither question touches the file. */
-static bool is_harmless(int fd)
-{
-	return fcntl(fd, F_GET_SEALS) >= 0 || fcntl(fd, F_GETPIPE_SZ) >= 0;
-}
-
-void fdpass_discard(int fd)
-{
-	if (fd < 0)
-		return;
-	if (is_harmless(fd)) {
-		close(fd);
-		return;
+	n = take_fds(&msg, all);
+	if ((size_t)got != len || msg.msg_flags & MSG_CTRUNC || n > max) {
+		discard_all(all, n);
+		return !got ? -ECONNRESET : (size_t)got == len && n <= max ? -ENOBUFS : -EPROTO;
 	}
-	log_info("another process has handed over a descriptor that is neither memory nor a pipe");
-	atomic_fetch_add(&stuck, 1);
-	/* Without a thread it stays open, and counts. */
-	if (thread_start("anyrdma-close", close_it, (void *)(intptr_t)fd))
-		log_warn("no thread to close it");
+	memcpy(fds, all, n * sizeof(int));
+	return (int)n;
 }

@@ -197,7 +197,7 @@ static int open_memory(struct link *l, uint64_t at, struct gate_page *p)
 	char path[64];
 	int fd;
 
-	if (!l->direct || !in_our_namespaces(l))
+	if (!l->direct || !in_our_namespaces(l) || fdpass_busy())
 		return -1;
 	snprintf(path, sizeof(path), "/proc/%d/mem", (int)l->pid);
 	fd = fdset_take(open(path, O_RDWR | O_CLOEXEC));
@@ -260,7 +260,7 @@ static int receive_keys(struct link *l, const struct grant_msg *m, int *fds, int
 	return 0;
 }
 
-/* We had no number for the descriptor, or receive none any more: the ring is used. */
+/* We had no number for the descriptor: the ring is used. */
 static int keys_lost(struct link *l)
 {
 	struct grant *g = &l->grant;

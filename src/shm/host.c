@@ -4,6 +4,7 @@
 
 #include "base/fdset.h"
 #include "base/log.h"
+#include "shm/fdpass.h"
 #include "shm/greeting.h"
 
 #include <errno.h>
@@ -49,13 +50,14 @@ static int host_accept(struct host *h)
 	lock_assert_held(&meets.lock);
 	if (h->gone)
 		return -EAGAIN;
+	if (fdpass_full())
+		return -ENFILE;
 	fd = accept4(h->lf.fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
 	if (fd < 0)
 		return -errno;
 	fd = fdset_take(fd);
-	/* Nothing is taken from strangers: what they give might be hard to close. */
 	if (!greeting_same_user(fd) || !guest_new(fd, false, &h->name))
-		fdset_close(fd);
+		fdpass_close(fd);
 	return 0;
 }
 

@@ -13,6 +13,7 @@
 #include "base/sys.h"
 #include "iwarp/iwarp.h"
 #include "shm/call.h"
+#include "shm/fdpass.h"
 #include "shm/shm.h"
 
 #include <errno.h>
@@ -120,7 +121,7 @@ static void wake_forgotten(struct loop_fd *lf)
 
 static void sock_forgotten(struct loop_fd *lf)
 {
-	fdset_close(lf->fd);
+	fdpass_close(lf->fd);
 	link_put(container_of(lf, struct link, sock));
 }
 
@@ -195,8 +196,8 @@ void link_break(struct link *l, const char *why)
 		fdset_close(l->wake.fd);
 	if (l->sock_in)
 		loop_fd_del(&l->sock, sock_forgotten);
-	else if (l->sock.fd >= 0)
-		fdset_close(l->sock.fd);
+	else
+		fdpass_close(l->sock.fd);
 }
 
 /* What the peer sends from now on stays in the ring, so it knows that nobody has it. */

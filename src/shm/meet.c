@@ -44,6 +44,7 @@ struct guest {
 	struct loop_timer timer;
 	int refs; /* the descriptor's, the timer's */
 	struct grant_hello grant; /* ours */
+	struct link *link; /* has a duplicate of the descriptor, and is counted; or NULL */
 	/* caller: what the link will be made of, and who waits */
 	struct link_segment *seg;
 	int wake;
@@ -185,14 +186,17 @@ static void guest_forgotten(struct loop_fd *lf)
 {
 	struct guest *g = container_of(lf, struct guest, lf);
 
-	if (lf->fd >= 0)
+	if (g->link && !g->link->dead)
 		fdset_close(lf->fd);
+	else
+		fdpass_close(lf->fd);
+	if (g->link)
+		link_put(g->link);
 	meets_lock();
 	guest_put(g);
 	meets_unlock();
 }
 
-/* The descriptor stays open if the link has it now (keep): a duplicate goes. */
 static void guest_end(struct guest *g)
 {
 	lock_assert_held(&meets.lock);
@@ -331,6 +335,8 @@ static struct link *guest_to_link(struct guest *g, const struct greeting *gr,
 	direct_join(l, g->caller ? 0 : 1);
 	list_add_tail(&meets.links, &l->all); /* with the first reference */
 	meets.nlinks++;
+	link_get(l);
+	g->link = l;
 	return l;
 }
 
@@ -458,12 +464,12 @@ static int caller_start(const struct meet_name *name, struct guest **out)
 		return ret;
 	}
 	if (!greeting_same_user(fd) || !greeting_still_same_user(fd)) {
-		fdset_close(fd);
+		fdpass_close(fd);
 		return -EPERM;
 	}
 	g = guest_new(fd, true, name);
 	if (!g) {
-		fdset_close(fd);
+		fdpass_close(fd);
 		return -ENOMEM;
 	}
 	fds[0] = link_segment_new(&g->seg);
