@@ -5,6 +5,7 @@
 #include "base/lock.h"
 #include "base/log.h"
 #include "base/thread.h"
+#include "shm/greeting.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -91,10 +92,18 @@ bool fdpass_full(void)
 	return full;
 }
 
-/* Memory and pipes: nobody is asked when they are closed. Neither question touches the file. */
+/* Memory and eventfds: nobody is asked when they are closed. Neither question touches the file. A
+ * pipe is not like that: who writes to it from memory whose pages do not come holds its lock. */
 static bool is_harmless(int fd)
 {
-	return fcntl(fd, F_GET_SEALS) >= 0 || fcntl(fd, F_GETPIPE_SZ) >= 0;
+	int wake;
+
+	if (fcntl(fd, F_GET_SEALS) >= 0)
+		return true;
+	wake = greeting_wake_take(fd);
+	if (wake >= 0)
+		close(wake);
+	return wake >= 0;
 }
 
 void fdpass_discard(int fd)
@@ -105,7 +114,7 @@ void fdpass_discard(int fd)
 		close(fd);
 		return;
 	}
-	log_info("another process has handed over a descriptor that is neither memory nor a pipe");
+	log_info("another process has handed over a descriptor that is neither memory nor an eventfd");
 	close_by_thread(fd);
 }
 

@@ -3,6 +3,7 @@
 #include "shm/greeting.h"
 
 #include "base/fdset.h"
+#include "base/sys.h"
 #include "shm/fdpass.h"
 
 #include <errno.h>
@@ -10,6 +11,7 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -123,39 +125,41 @@ struct link_segment *link_segment_take(int fd)
 	return link_segment_map(fd);
 }
 
-/* ---- the pipe ----------------------------------------------------------------------- */
+/* ---- waking ------------------------------------------------------------------------- */
 
-/* Asking the name alone cannot hang, whatever file it is. Who has it open both ways
- * never sees the other end close: no SIGPIPE, no EPOLLHUP. */
+/* Asking the name alone cannot hang, whatever file it is; a path begins with '/'. */
 int greeting_wake_take(int fd)
 {
-	static const char pipe_name[] = "pipe:[";
 	char path[64], what[64] = { 0 };
 	int own;
 
 	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
 	if (readlink(path, what, sizeof(what) - 1) < 0)
 		return -errno;
-	if (strncmp(what, pipe_name, sizeof(pipe_name) - 1))
+	if (strcmp(what, "anon_inode:[eventfd]"))
 		return -EPROTO;
-	own = open(path, O_RDWR | O_NONBLOCK | O_CLOEXEC);
+	own = fcntl(fd, F_DUPFD_CLOEXEC, 0);
 	return own < 0 ? -errno : own;
 }
 
 int greeting_wake_new(int *give)
 {
-	int p[2], own;
+	int own = eventfd(1, EFD_CLOEXEC | EFD_NONBLOCK);
 
-	if (pipe2(p, O_NONBLOCK | O_CLOEXEC))
-		return -errno;
-	fcntl(p[1], F_SETPIPE_SZ, 1); /* a page: less of what a user may have */
-	own = greeting_wake_take(p[0]);
-	close(p[0]);
 	if (own < 0)
-		close(p[1]);
-	else
-		*give = p[1];
-	return own;
+		return -errno;
+	*give = fcntl(own, F_DUPFD_CLOEXEC, 0);
+	if (*give >= 0)
+		return own;
+	close(own);
+	return -EMFILE;
+}
+
+int greeting_wake(int fd)
+{
+	static const uint64_t none;
+
+	return sys_write(fd, &none, sizeof(none)) < 0 ? -errno : 0;
 }
 
 /* ---- greetings ---------------------------------------------------------------------- */

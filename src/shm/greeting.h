@@ -7,9 +7,9 @@
 #include "shm/grant.h"
 #include "shm/link.h"
 
-enum { GREETING_MAGIC = 0x61726c6b, GREETING_VERSION = 4 };
+enum { GREETING_MAGIC = 0x61726c6b, GREETING_VERSION = 5 };
 
-/* The segment and a pipe, at most. */
+/* The segment and an eventfd, at most. */
 enum { GREETING_FDS = 2 };
 
 enum greeting_status { GREETING_HELLO, GREETING_OK, GREETING_EXISTS, GREETING_NO };
@@ -37,14 +37,17 @@ int link_segment_new(struct link_segment **seg);
 /* The peer's, if sealed in its size (a peer that shrank it would have us killed by
  * SIGBUS), else NULL. */
 struct link_segment *link_segment_take(int fd);
-/* Wake-ups go through a pipe each way. The ends that are handed over, whose flags the
- * peer may change and which it may fill, are not used: both sides open the pipe again
- * (/proc/self/fd). That description is the opener's alone and does not block.
+/* Wake-ups go through an eventfd each way, which both sides have. Its flags and its counter are
+ * the peer's as well, so it is only used in ways in which neither can make us wait: the counter
+ * is never 0, nobody reads it, and who wakes adds 0, for which there is always room. That makes
+ * an event for an edge-triggered epoll (link.c).
  *
- * Ours of a new pipe, and what to give to the peer; or -errno. */
+ * Ours, and what to give to the peer; or -errno. */
 int greeting_wake_new(int *give);
-/* Ours of the pipe that came; or -errno. fd stays the caller's. */
+/* Ours of the one that came; -EPROTO: it is no eventfd. fd stays the caller's. */
 int greeting_wake_take(int fd);
+/* Whoever waits for it is woken. Never blocks. 0 or -errno. */
+int greeting_wake(int fd);
 
 /* Says it with n descriptors, which stay the caller's. */
 int greeting_send(int fd, const struct link_id *id, enum greeting_status status,

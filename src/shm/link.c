@@ -14,6 +14,7 @@
 #include "iwarp/iwarp.h"
 #include "shm/call.h"
 #include "shm/fdpass.h"
+#include "shm/greeting.h"
 #include "shm/shm.h"
 
 #include <errno.h>
@@ -107,7 +108,9 @@ int link_new(struct link_segment *seg, int side, const struct link_id *peer, int
 	atomic_init(&l->next, ring_word(l->rx.sh, 0));
 	l->peer_wake = peer_wake;
 	l->work.run = link_requests_run;
-	l->wake = (struct loop_fd){ .fd = wake, .events = EPOLLIN, .ready = link_wake_ready };
+	l->self_work.run = link_self_run;
+	l->wake = (struct loop_fd){ .fd = wake, .events = EPOLLIN | EPOLLET,
+				    .ready = link_wake_ready };
 	l->sock = (struct loop_fd){ .fd = sock, .events = EPOLLIN, .ready = sock_ready };
 	*out = l;
 	return 0;
@@ -298,7 +301,7 @@ void link_slot_drop(struct link *l, uint32_t slot, bool tomb)
  * we see that the consumer dozes, or it sees the record when it looks once more. */
 void link_wake(struct link *l)
 {
-	static const uint64_t one = 1;
+	int ret;
 
 	atomic_signal_fence(memory_order_seq_cst);
 #if !defined(__x86_64__) /* there the lock's release is a full barrier */
@@ -307,8 +310,9 @@ void link_wake(struct link *l)
 	if (!atomic_load_explicit(&l->tx.sh->doze, memory_order_relaxed) ||
 	    !atomic_exchange(&l->tx.sh->doze, 0))
 		return;
-	if (sys_write(l->peer_wake, &one, sizeof(one)) < 0 && errno != EAGAIN)
-		log_debug("waking a peer: %s", strerror(errno));
+	ret = greeting_wake(l->peer_wake);
+	if (ret)
+		log_debug("waking a peer: %s", strerror(-ret));
 }
 
 static bool link_put_record(struct link *l, const void *rec, uint32_t bytes,

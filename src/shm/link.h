@@ -13,7 +13,7 @@
  *
  * Who receives. A poller that leases the link (dev/poll.h) looks at the ring; the
  * ring's `doze` is 0 then and the peer makes no system call. Else doze is 1: the
- * peer's next record is followed by a write to our pipe, and the loop thread
+ * peer's next record is followed by a write to our eventfd, and the loop thread
  * receives. An armed CQ keeps the thread in charge, whoever polls beside it.
  *
  * Locks (outer first): park.lock, a poll group's lock > rx_lock > stream lock >
@@ -111,9 +111,8 @@ struct link {
 
 	struct loop_work work; /* requests to handle */
 	int peer_wake;	     /* written to when the peer dozes */
-	/* The pipe that the peer writes to, opened by us alone (greeting.h); within a
-	 * process an eventfd. */
-	struct loop_fd wake;
+	struct loop_fd wake; /* the peer's means to wake us: greeting.h */
+	struct loop_work self_work; /* ours */
 	struct loop_fd sock; /* its end tells of the peer's end; fd -1 within a process */
 	bool wake_in, sock_in; /* they are in the loop */
 	struct link_segment *seg;

@@ -4,14 +4,12 @@
 #include "shm/link_rx.h"
 
 #include "base/log.h"
-#include "base/sys.h"
 #include "iwarp/iwarp.h"
 #include "shm/call.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 enum { ROOM_LINES = RING_LINES / 4 };
 #define LINGER (MSEC / 50) /* the thread looks so long before it sleeps again */
@@ -194,12 +192,12 @@ static bool any_armed(struct link *l)
 	return false;
 }
 
+/* Not by l->wake: the peer may have made that useless. */
 void link_wake_self(struct link *l)
 {
-	static const uint64_t one = 1;
-
-	if (sys_write(l->wake.fd, &one, sizeof(one)) < 0 && errno != EAGAIN)
-		log_debug("waking the thread: %s", strerror(errno));
+	link_get(l);
+	if (!loop_post(&l->self_work))
+		link_put(l);
 }
 
 /* Those who wait for room could go on. If not, the mark that tells the peer of them is
@@ -321,15 +319,10 @@ static void linger(struct link *l)
 			until = now + LINGER;
 }
 
-void link_wake_ready(struct loop_fd *lf, uint32_t revents)
+static void woken(struct link *l)
 {
-	struct link *l = container_of(lf, struct link, wake);
-	uint64_t count[64]; /* more than one means as much */
 	bool bad, bulk, retired;
 
-	(void)revents;
-	if (read(lf->fd, count, sizeof(count)) < 0 && errno != EAGAIN)
-		log_debug("wake-up of a link: %s", strerror(errno));
 	link_run_thread(l);
 	lock_get(&l->rx_lock);
 	bulk = l->bulk;
@@ -346,4 +339,18 @@ void link_wake_ready(struct loop_fd *lf, uint32_t revents)
 	if (bad)
 		link_break(l, retired ? "it makes room for another" :
 					"the other process broke the rules of the ring");
+}
+
+void link_wake_ready(struct loop_fd *lf, uint32_t revents)
+{
+	(void)revents;
+	woken(container_of(lf, struct link, wake));
+}
+
+void link_self_run(struct loop_work *w)
+{
+	struct link *l = container_of(w, struct link, self_work);
+
+	woken(l);
+	link_put(l);
 }

@@ -21,6 +21,7 @@ void link_unblock(struct link *l);
 
 /* link_rx.c */
 void link_wake_ready(struct loop_fd *lf, uint32_t revents);
+void link_self_run(struct loop_work *w);
 void link_requests_run(struct loop_work *w);
 /* link_run() of the loop thread, which alone may start streams: park.lock is outside
  * of the locks that others hold here. */

@@ -1,22 +1,31 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* A full ring: whoever waits for room gets some, though nobody else says anything. Both ends
- * are here, and none is in the loop: the test decides who looks when. */
+ * are here, and the loop looks only when they ask for it themselves: the test decides who looks when. */
 #include "shm/link_rx.h"
 #include "iwarp/iwarp.h"
 #include "shm/greeting.h"
 #include "shm/shm.h"
 #include "tests/t.h"
 
-#include <fcntl.h>
-#include <poll.h>
 #include <sys/epoll.h>
-#include <sys/eventfd.h>
 #include <sys/mman.h>
 
 enum { ROUNDS = 500, PATIENCE_MS = 10000, CTLS = 3000 };
 
 static struct link_segment *seg;
 static struct link *from, *to; /* the messages go from here to there */
+static int from_set, to_set;   /* what the loop has for them */
+
+static int set_of(const struct link *l)
+{
+	struct epoll_event ev = { .events = l->wake.events };
+	int set = epoll_create1(EPOLL_CLOEXEC);
+
+	/* The first event is that of being added. */
+	if (epoll_ctl(set, EPOLL_CTL_ADD, l->wake.fd, &ev) || epoll_wait(set, &ev, 1, 0) != 1)
+		abort();
+	return set;
+}
 
 static void up(void)
 {
@@ -25,16 +34,21 @@ static void up(void)
 
 	seg = link_segment_map(-1);
 	for (int i = 0; i < 2; i++)
-		wake[i] = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-	for (int i = 0; i < 2; i++)
-		peer[i] = fcntl(wake[!i], F_DUPFD_CLOEXEC, 0);
+		wake[i] = greeting_wake_new(&peer[!i]);
 	if (!seg || link_new(seg, 0, &id, wake[0], peer[0], -1, &from) ||
 	    link_new(seg, 1, &id, wake[1], peer[1], -1, &to))
 		abort();
+	from_set = set_of(from);
+	to_set = set_of(to);
 }
 
+/* What they have posted to the loop thread is done. */
 static void down(void)
 {
+	CHECK(T_WAIT(atomic_load(&from->refs) == 1 && atomic_load(&to->refs) == 1,
+		     PATIENCE_MS));
+	close(from_set);
+	close(to_set);
 	close(from->wake.fd);
 	close(to->wake.fd);
 	link_put(from);
@@ -45,11 +59,12 @@ static void down(void)
 /* Nobody has the slot, so nothing comes of it. */
 static const struct rec_link knock = { .type = LINK_KNOCK, .slot = 7 };
 
+/* As the loop thread would be: since the last look, or since up(). */
 static bool woken(struct link *l, int ms)
 {
-	struct pollfd p = { .fd = l->wake.fd, .events = POLLIN };
+	struct epoll_event ev;
 
-	return poll(&p, 1, ms) == 1;
+	return epoll_wait(l == from ? from_set : to_set, &ev, 1, ms) == 1;
 }
 
 static void reconsider(struct link *l)

@@ -4,8 +4,8 @@
  * listener. Abstract names are the network namespace's, as the addresses are that led
  * here, and leave nothing behind.
  *
- *	connector: greeting, with the segment and the pipe that wakes it
- *	listener:  greeting, with its pipe; or "exists": there is a link already
+ *	connector: greeting, with the segment and the eventfd that wakes it
+ *	listener:  greeting, with its eventfd; or "exists": there is a link already
  *
  * Both then keep the socket, over which each may be given access to the other's memory
  * (grant.h): its end is the end of the
@@ -25,7 +25,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
-#include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/random.h>
 #include <sys/socket.h>
@@ -506,9 +505,9 @@ static int self_new(struct link *both[2])
 	if (!seg)
 		return -ENOMEM;
 	for (int i = 0; i < 2; i++)
-		wake[i] = fdset_take(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+		wake[i] = fdset_take(greeting_wake_new(&peer[!i]));
 	for (int i = 0; i < 2; i++)
-		peer[i] = fdset_take(fcntl(wake[!i], F_DUPFD_CLOEXEC, 0));
+		peer[i] = wake[!i] < 0 ? -1 : fdset_take(peer[i]);
 	both[0] = both[1] = NULL;
 	if (wake[0] >= 0 && wake[1] >= 0 && peer[0] >= 0 && peer[1] >= 0) {
 		ret = link_new(seg, 0, &meets.id, wake[0], peer[0], -1, &both[0]);

@@ -294,7 +294,6 @@ static size_t allocated(void)
 /* As many as it likes; answers are not read. 0: the link was ended. */
 static int flood(const void *rec, uint32_t bytes, enum rec_kind kind)
 {
-	static const uint64_t wake = 1;
 	struct end e;
 	struct ring_tx tx = { .limit = RING_LINES };
 	struct pollfd p;
@@ -308,8 +307,7 @@ static int flood(const void *rec, uint32_t bytes, enum rec_kind kind)
 		while (!(at = ring_reserve(&tx, bytes))) {
 			atomic_store(&tx.sh->full, 1);
 			/* Full, or closed: it shows. */
-			if (write(e.wake, &wake, sizeof(wake)) < 0)
-				errno = 0;
+			greeting_wake(e.wake);
 			if (poll(&p, 1, 1) > 0)
 				return 0;
 		}

@@ -499,9 +499,13 @@ static int fd_of_kind(const struct conn *c, uint8_t kind, int good)
 	return kind == KIND_SELF ? c->sock : home.kind[kind];
 }
 
-static bool is_pipe(int fd)
+static bool is_wake(int fd)
 {
-	return fcntl(fd, F_GETPIPE_SZ) >= 0;
+	int own = greeting_wake_take(fd);
+
+	if (own >= 0)
+		close(own);
+	return own >= 0;
 }
 
 static bool is_right(const struct conn *c, const struct greeting *g, const int *fds, unsigned n)
@@ -509,9 +513,9 @@ static bool is_right(const struct conn *c, const struct greeting *g, const int *
 	if (g->magic != GREETING_MAGIC || g->version != GREETING_VERSION ||
 	    g->size != sizeof(struct link_segment))
 		return false;
-	return c->caller ? g->status == GREETING_OK && n == 1 && is_pipe(fds[0]) :
+	return c->caller ? g->status == GREETING_OK && n == 1 && is_wake(fds[0]) :
 			   g->status == GREETING_HELLO && n == 2 && fds[0] == home.segment &&
-				   is_pipe(fds[1]);
+				   is_wake(fds[1]);
 }
 
 static void say_greeting(struct conn *c, const struct greeting *g, const struct greet *how,
@@ -675,7 +679,7 @@ static void honest(struct run *r, bool caller)
 			      sizeof(struct link_segment), c->id, { .challenge = 0x4091 } };
 	struct greet whole = { 0 };
 	struct grant_msg m = { .type = GRANT_PROOF };
-	int pipe = pass_fd_of_kind(4, -1), fds[2] = { caller ? pipe : home.segment, pipe };
+	int wake = pass_fd_of_kind(4, -1), fds[2] = { caller ? wake : home.segment, wake };
 
 	if (caller)
 		ask(r, c);

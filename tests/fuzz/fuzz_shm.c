@@ -50,7 +50,7 @@ enum act {
 	ACT_RECORD,   /* u8 kind, u16 n, n bytes: any record */
 	ACT_SCRIBBLE, /* u32 where, u8 n, n bytes: anywhere in the segment */
 	ACT_INDEX,    /* u8 which, u32: head, doze or full of a ring */
-	ACT_WAKE,     /* its pipe */
+	ACT_WAKE,     /* its eventfd */
 	ACT_STEP,     /* time passes */
 	ACT_POST,     /* work for the QP */
 	ACT_TAKE,     /* read its ring */
@@ -101,7 +101,7 @@ struct run {
 	const uint8_t *at, *end;
 	struct work w;
 	uint32_t qpn; /* the peer's */
-	int sock, wake; /* ours; the library's pipe */
+	int sock, wake; /* ours; the library's eventfd */
 	struct link_segment *seg;
 	struct ring_tx tx;
 	struct ring_rx rx;
@@ -438,11 +438,9 @@ static uint32_t u32(struct run *r)
 
 static void wake(struct run *r)
 {
-	uint64_t one = 1;
-
 	atomic_store(&r->tx.sh->doze, 0);
 	if (r->wake >= 0)
-		MUST(write(r->wake, &one, sizeof(one)) == sizeof(one) || errno == EAGAIN);
+		MUST(!greeting_wake(r->wake));
 }
 
 /* Small numbers stand for themselves, from 0x40 on for the slot that is right, from

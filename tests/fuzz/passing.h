@@ -8,10 +8,12 @@
 
 #include <fcntl.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <stddef.h>
 #include <sys/socket.h>
 #include <sys/un.h>
+#include <unistd.h>
 
 enum { PASS_MAX = 3 }; /* descriptors of a message: more than is ever expected */
 
@@ -47,17 +49,19 @@ static void pass_message(int sock, const void *msg, size_t len, const int *fds, 
 		MUST(errno == EPIPE || errno == ECONNRESET || errno == EAGAIN);
 }
 
-/* `good`, the process's memory, memory without seals, both ends of a pipe, a socket, a
+/* `good`, the process's memory, memory without seals, a pipe, an eventfd, a socket, a
  * device, a directory. */
 static int pass_fd_of_kind(uint8_t kind, int good)
 {
-	static int end[2] = { -1, -1 }, fd[7];
+	static int end[2] = { -1, -1 }, ends[2], fd[7];
 
 	if (end[0] < 0) {
 		MUST(!socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, end));
 		fd[0] = open("/proc/self/mem", O_RDWR | O_CLOEXEC);
 		fd[1] = memfd_create("fuzz", MFD_CLOEXEC);
-		fd[2] = greeting_wake_new(&fd[3]);
+		MUST(!pipe(ends));
+		fd[2] = ends[1];
+		fd[3] = eventfd(1, EFD_CLOEXEC);
 		fd[4] = end[0];
 		fd[5] = open("/dev/null", O_RDWR | O_CLOEXEC);
 		fd[6] = open("/", O_PATH | O_CLOEXEC);

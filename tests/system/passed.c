@@ -14,6 +14,7 @@
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/random.h>
+#include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <sys/time.h>
 #include <sys/un.h>
@@ -22,8 +23,8 @@ enum { LEN = 10000, FOR_PEER = 1 << 19, IN_TIME = 5000, HIGH = 65000, MANY = 40 
 
 /* Where it is put. */
 enum place {
-	AT_SEGMENT, /* who listens: beside the pipe */
-	AT_PIPE,
+	AT_SEGMENT, /* who listens: beside the eventfd */
+	AT_WAKE,
 	AT_MORE,   /* one too many */
 	AT_BEHIND, /* with a message that is not read any more: it follows a wrong greeting */
 	AT_LATE,   /* of a link: where none is expected, */
@@ -191,24 +192,22 @@ static struct greeting bad_greeting(int sock)
 
 static void greet_with(enum place at, int blocker)
 {
-	int p[2], sock = bad_meet(), segment = segment_new();
+	int wake = eventfd(1, EFD_CLOEXEC), sock = bad_meet(), segment = segment_new();
 	struct greeting g = bad_greeting(sock);
 	int visit[3] = { segment, -1, blocker }, host[3] = { -1, blocker, blocker };
 
-	OK(pipe2(p, O_CLOEXEC));
-	visit[1] = host[0] = p[1];
+	visit[1] = host[0] = wake;
 	if (at == AT_SEGMENT)
 		visit[0] = blocker;
-	if (at == AT_PIPE)
+	if (at == AT_WAKE)
 		visit[1] = host[0] = blocker;
 	if (bad.plan->listens)
 		pass_blocker(sock, &g, sizeof(g), host,
-			     at == AT_PIPE ? 1 : at == AT_SEGMENT ? 2 : 3, blocker);
+			     at == AT_WAKE ? 1 : at == AT_SEGMENT ? 2 : 3, blocker);
 	else
 		pass_blocker(sock, &g, sizeof(g), visit, at == AT_MORE ? 3 : 2, blocker);
 	close(segment);
-	close(p[0]);
-	close(p[1]);
+	close(wake);
 }
 
 /* Both messages are there before the first one is read. */
@@ -226,12 +225,11 @@ static void greet_and_more(int blocker)
 /* A link, as it should be. */
 static int greet_well(void)
 {
-	int p[2], sock = bad_meet(), segment = segment_new(), fds[2];
+	int wake = eventfd(1, EFD_CLOEXEC), sock = bad_meet(), segment = segment_new(), fds[2];
 	struct greeting g = bad_greeting(sock), theirs;
 
-	OK(pipe2(p, O_CLOEXEC));
-	fds[0] = bad.plan->listens ? p[1] : segment;
-	fds[1] = p[1];
+	fds[0] = bad.plan->listens ? wake : segment;
+	fds[1] = wake;
 	pass(sock, &g, sizeof(g), fds, bad.plan->listens ? 1 : 2);
 	if (!bad.plan->listens) {
 		CHECK(take(sock, &theirs, sizeof(theirs)));
@@ -239,8 +237,7 @@ static int greet_well(void)
 		bad.page.nonce = theirs.grant.challenge;
 	}
 	close(segment);
-	close(p[0]);
-	close(p[1]);
+	close(wake);
 	return sock;
 }
 
@@ -624,7 +621,7 @@ static void many_files(void)
 
 static void many_lingering(void)
 {
-	many(BLOCKING_LINGER, AT_PIPE);
+	many(BLOCKING_LINGER, AT_WAKE);
 }
 
 static void many_lingering_behind(void)
