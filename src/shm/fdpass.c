@@ -114,7 +114,7 @@ void fdpass_discard(int fd)
 		close(fd);
 		return;
 	}
-	log_info("another process has handed over a descriptor that is neither memory nor an eventfd");
+	log_info("another process has handed over a descriptor that is no memory and no eventfd");
 	close_by_thread(fd);
 }
 

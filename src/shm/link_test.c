@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* A full ring: whoever waits for room gets some, though nobody else says anything. Both ends
- * are here, and the loop looks only when they ask for it themselves: the test decides who looks when. */
+ * are here, and the loop looks only when they ask for it: else the test decides who looks. */
 #include "shm/link_rx.h"
 #include "iwarp/iwarp.h"
 #include "shm/greeting.h"
