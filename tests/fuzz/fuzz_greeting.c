@@ -263,7 +263,8 @@ static void wait_for_end(void)
 	}
 }
 
-static void accepted(struct run *r, const struct conn *c)
+/* Counted, or NULL. */
+static struct link *link_of(const struct conn *c)
 {
 	struct link *l, *found = NULL;
 
@@ -274,6 +275,22 @@ static void accepted(struct run *r, const struct conn *c)
 	if (found)
 		link_get(found);
 	meets_unlock();
+	return found;
+}
+
+static bool has_link(const struct conn *c)
+{
+	struct link *l = link_of(c);
+
+	if (l)
+		link_put(l);
+	return l;
+}
+
+static void accepted(struct run *r, const struct conn *c)
+{
+	struct link *found = link_of(c);
+
 	if (!found)
 		return;
 	/* Ids may be equal; the challenge is not, unless an input made it so. */
@@ -420,7 +437,8 @@ static bool hear_greeting(struct run *r, struct conn *c, int flags)
 	return true;
 }
 
-/* From where we are told to: the link may be over by now, and the page gone. */
+/* From where we are told to: the link may be over by now, and the page gone, or that of another
+ * link in its place. */
 static void hear_prove(struct conn *c, uint64_t at)
 {
 	struct gate_page p;
@@ -431,7 +449,11 @@ static void hear_prove(struct conn *c, uint64_t at)
 	c->asked = true;
 	if (process_vm_readv(getpid(), &here, 1, &there, 1, 0) != sizeof(p))
 		return;
-	MUST(p.nonce == c->ours.challenge && p.word);
+	if (p.nonce != c->ours.challenge) {
+		MUST(c->muddled || !has_link(c));
+		return;
+	}
+	MUST(p.word);
 	c->word = p.word;
 }
 
