@@ -102,8 +102,7 @@ struct tx_part {
 };
 
 struct iw_tx {
-	struct list ctl;	/* struct ctl_msg, */
-	unsigned nctl;		/* so many */
+	struct list ctl;	/* struct ctl_msg, nctl of them */
 	struct tx_part *part;	/* or NULL */
 	uint8_t *first;		/* bytes before the first FPDU (MPA reply) */
 	uint32_t first_len, first_pos;
@@ -111,6 +110,7 @@ struct iw_tx {
 	uint32_t blocked_polls;
 	bool requests;		/* whole requests have left since the last look */
 	bool resp_turn;		/* responses and requests alternate */
+	uint16_t nctl;		/* about IW_CTL_MAX at most: stream_control() */
 	uint32_t msn0, msn1, msn3;
 
 	/* requester; indices are SQ indices of the QP, sq.next is being sent */

@@ -92,7 +92,6 @@ struct link {
 	struct list by_cq[LINK_CQ_BUCKETS]; /* the same */
 	unsigned leases;      /* members that lease */
 	bool bad;	      /* the peer broke the rules: the thread ends it */
-	bool retired;	      /* ... or it makes room for another */
 	bool bulk;	      /* the last pass moved much data */
 	bool dead;	      /* its descriptors are others' (written under tx_lock, too) */
 	_Atomic bool owes;    /* owing is not empty */
@@ -115,6 +114,7 @@ struct link {
 	struct loop_work self_work; /* ours */
 	struct loop_fd sock; /* its end tells of the peer's end; fd -1 within a process */
 	bool wake_in, sock_in; /* they are in the loop */
+	bool retired; /* rx_lock: bad, as it makes room for another */
 	struct link_segment *seg;
 	struct direct *direct; /* or NULL; fixed before link_start() */
 	struct grant grant;    /* the loop thread's */
