@@ -109,6 +109,7 @@ static struct {
 
 struct run {
 	const uint8_t *at, *end;
+	bool exists; /* somebody has said so */
 	struct conn c[CONNS + 1];
 };
 
@@ -341,19 +342,6 @@ static void met(struct meet *m, struct link *l, int err)
 	atomic_store(&c->answered, true);
 }
 
-static void ask(struct run *r, struct conn *c)
-{
-	int i = (int)(c - r->c);
-
-	if (c->sock >= 0 || c->caller)
-		return;
-	c->caller = true;
-	c->meet.done = met;
-	meet_ask(home.at[i], &c->meet);
-	c->sock = accept4(home.listener[i], NULL, NULL, SOCK_CLOEXEC);
-	MUST(c->sock >= 0);
-}
-
 /* The library has its link to whom it has asked for one, or has given up. */
 static void wait_for_answer(struct conn *c)
 {
@@ -369,6 +357,25 @@ static void wait_for_answer(struct conn *c)
 	link_put(c->meet.link);
 }
 
+static void ask(struct run *r, struct conn *c)
+{
+	int i = (int)(c - r->c);
+
+	if (c->sock >= 0 || c->caller)
+		return;
+	c->caller = true;
+	c->meet.done = met;
+	meet_ask(home.at[i], &c->meet);
+	c->sock = accept4(home.listener[i], NULL, NULL, SOCK_CLOEXEC);
+	if (c->sock >= 0)
+		return;
+	/* One of them has said that the link of another is its own, too: they are one process. */
+	MUST(errno == EAGAIN && r->exists && i != HONEST);
+	c->exists = true;
+	wait_for_answer(c);
+	conn_init(r, c);
+}
+
 static void conn_close(struct run *r, struct conn *c)
 {
 	if (c->sock >= 0)
@@ -376,8 +383,10 @@ static void conn_close(struct run *r, struct conn *c)
 	c->sock = -1;
 	if (c->caller)
 		wait_for_answer(c);
-	settle(); /* else a link to the same name may be there when it is asked for again */
-	settle();
+	/* Else a link to the same name may be there when it is asked for again: what was said
+	 * before the end is read first, a message in each turn. */
+	for (int i = 0; i < 2 || (i < 2 + ACTS_MAX && has_link(c)); i++)
+		settle();
 	conn_init(r, c);
 }
 
@@ -540,8 +549,8 @@ static bool is_right(const struct conn *c, const struct greeting *g, const int *
 				   is_wake(fds[1]);
 }
 
-static void say_greeting(struct conn *c, const struct greeting *g, const struct greet *how,
-			 const int *fds, unsigned n)
+static void say_greeting(struct run *r, struct conn *c, const struct greeting *g,
+			 const struct greet *how, const int *fds, unsigned n)
 {
 	static uint8_t bytes[sizeof(*g) + UINT8_MAX];
 	size_t len = sizeof(*g) - how->less % (sizeof(*g) + 1) + how->more;
@@ -551,6 +560,7 @@ static void say_greeting(struct conn *c, const struct greeting *g, const struct 
 	memcpy(bytes, g, sizeof(*g));
 	c->muddled |= c->said || !whole;
 	c->exists |= g->status == GREETING_EXISTS;
+	r->exists |= c->exists;
 	if (!c->said) {
 		c->good = whole && is_right(c, g, fds, n);
 		c->id = g->id;
@@ -580,7 +590,7 @@ static void act_greet(struct run *r, struct conn *c)
 		input(r, change, sizeof(change));
 		((uint8_t *)&g)[change[0] % sizeof(g)] ^= change[1];
 	}
-	say_greeting(c, &g, &how, fds, n);
+	say_greeting(r, c, &g, &how, fds, n);
 }
 
 /* Where PROVE says that the proof is. */
@@ -710,7 +720,7 @@ static void honest(struct run *r, bool caller)
 	setsockopt(c->sock, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
 	if (caller)
 		MUST(hear(r, c, 0));
-	say_greeting(c, &g, &whole, fds, caller ? 1 : 2);
+	say_greeting(r, c, &g, &whole, fds, caller ? 1 : 2);
 	if (caller)
 		settle();
 	else
