@@ -411,9 +411,12 @@ static int take(struct conn *c, void *msg, size_t len, int *fds, int flags)
 	} ctl;
 	struct msghdr m = { .msg_iov = &iov, .msg_iovlen = 1, .msg_control = ctl.buf,
 			    .msg_controllen = sizeof(ctl.buf) };
-	ssize_t got = recvmsg(c->sock, &m, MSG_CMSG_CLOEXEC | flags);
+	ssize_t got;
 	int n = 0;
 
+	do /* the fuzzer's alarm */
+		got = recvmsg(c->sock, &m, MSG_CMSG_CLOEXEC | flags);
+	while (got < 0 && errno == EINTR);
 	if (got <= 0)
 		return -1;
 	MUST((size_t)got == len && !(m.msg_flags & MSG_CTRUNC));
