@@ -380,8 +380,10 @@ static void pump(struct user_id *lis, struct list *lost) REQUIRES(lis->lock)
 		child = list_entry(l->waiting.next, struct user_id, child_link);
 		list_del(&child->child_link);
 		l->waiting_count--;
-		if (!deliver(lis, child))
+		if (!deliver(lis, child)) {
+			child->lost = true;
 			list_add_tail(lost, &child->child_link);
+		}
 	}
 }
 
@@ -399,7 +401,7 @@ void user_listener_offer(struct user_id *lis, struct user_id *child)
 
 	lock_get(&lis->lock);
 	/* Off every list: the listener's end, or a displacement, owns it now. */
-	if (lis->state == US_LISTEN && list_linked(&child->child_link)) {
+	if (lis->state == US_LISTEN && !child->lost && list_linked(&child->child_link)) {
 		if (!child->waiting) {
 			half_leave(lis, child);
 			child->waiting = true;
@@ -417,7 +419,7 @@ void user_listener_forget(struct user_id *lis, struct user_id *child)
 	bool mine;
 
 	lock_get(&lis->lock);
-	mine = lis->state == US_LISTEN && list_linked(&child->child_link);
+	mine = lis->state == US_LISTEN && !child->lost && list_linked(&child->child_link);
 	if (mine && child->waiting) {
 		list_del(&child->child_link);
 		lis->lis->waiting_count--;

@@ -132,6 +132,7 @@ struct user_id {
 	uint8_t origin;		  /* child: of crowd.h */
 	uint64_t born;		  /* ns; child: accepted; active: request sent */
 	bool waiting;		  /* has been on the waiting list (listener's lock) */
+	bool lost;		  /* child_link is pump()'s caller's, who ends it (likewise) */
 	bool offered;		  /* its CONNECT_REQUEST is queued or was fetched */
 	bool taken;		  /* it was fetched or dropped (listener's lock) */
 	uint32_t offers;	  /* re-offers made */
