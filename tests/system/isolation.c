@@ -433,8 +433,11 @@ static int wait_for_the_client(void)
 	for (unsigned i = 0; i < TARGET_WORDS; i++)
 		p[i] = secret;
 	atomic_store(&here->stage, STAGE_NEW);
-	while (atomic_load(&here->stage) != STAGE_TRIED)
+	for (unsigned i = 0; atomic_load(&here->stage) != STAGE_TRIED; i++) {
+		if (i == 200000) /* 40 s: the client has died */
+			return 23;
 		usleep(200);
+	}
 	for (unsigned i = 0; i < TARGET_WORDS; i++)
 		if (p[i] != secret)
 			return 22;
