@@ -6,5 +6,5 @@
 const struct dev_transport *transport_choose(struct dev_qp *qp)
 {
 	(void)qp;
-	return &iw_transport;
+	return &rc_transport;
 }

@@ -102,7 +102,7 @@ static void arming(void)
 	rig_down(&r);
 }
 
-/* A medium without a descriptor: what has come, and the poll group has not seen yet. */
+/* A carrier without a descriptor: what has come, and the poll group has not seen yet. */
 struct inbox {
 	struct poll_source src;
 	struct rig *r;

@@ -275,7 +275,7 @@ struct wqe {
 			uint32_t bind_access;
 		};
 	};
-	uint32_t sent;		/* transport: bytes of payload handed to the medium */
+	uint32_t sent;		/* transport: bytes of payload handed to the carrier */
 	uint32_t got;		/* transport: bytes of a read response placed */
 	uint32_t number;	/* transport: request number, 24 bit */
 	uint32_t pulled;	/* transport: the peer fetches (a part of) the payload itself */
@@ -298,7 +298,7 @@ static inline bool wqe_is_read(const struct wqe *w)
 }
 
 /* Carried out by this side alone; no peer hears of it: sq_run_local_locked(), or the
- * medium. */
+ * carrier. */
 static inline bool wqe_is_send(const struct wqe *w)
 {
 	return w->opcode == IBV_WR_SEND || w->opcode == IBV_WR_SEND_WITH_IMM ||
@@ -421,7 +421,7 @@ struct dev_qp {
 	struct dev_pd *pd; /* the root; qp.pd is the name it was made by. XRC receive:
 			    * NULL, as are the CQs */
 	struct dev_cq *send_cq, *recv_cq; /* XRC send: the first alone */
-	struct dev_cq *home; /* its stream is in the poll group of this one */
+	struct dev_cq *poll_cq; /* its stream is in the poll group of this one */
 	struct dev_srq *srq; /* or NULL */
 	struct dev_xrcd *xrcd;	/* XRC receive: of this handle; else NULL */
 	struct xrc_target *xrc; /* XRC receive, else NULL */
@@ -439,7 +439,7 @@ struct dev_qp {
 	bool made_by_cm;	    /* its INIT was done by librdmacm: no rendezvous listener */
 	bool flushed;		    /* state is ERR and the queues have been flushed */
 	bool comm_est_sent;
-	bool sqd_armed;		    /* SQ_DRAINED wanted when the SQ is idle */
+	bool sqd_armed;		    /* SQ_DRAINED waiter when the SQ is idle */
 	uint32_t sqd_upto;	    /* SQD: only WQEs before this SQ index may be sent */
 	struct rqe *cur;	    /* receive being filled, copied out of RQ or SRQ; */
 	bool cur_valid;		    /* sized for the larger of both max_sge */
@@ -450,7 +450,7 @@ struct dev_qp {
 
 	const struct dev_transport *tr; /* from RTR on, else NULL */
 	void *tr_conn;			/* the transport's own; guarded by its stream lock */
-	uint64_t door;			/* dev/share.h; 0: none */
+	uint64_t share_id;			/* dev/share.h; 0: none */
 };
 
 static inline struct dev_qp *to_qp(struct ibv_qp *q)

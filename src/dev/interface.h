@@ -21,16 +21,16 @@ enum stream_ctl {
 	STREAM_CTL_REJ = 4,  /* active side rejects the reply; data: u16 reason, private data */
 };
 
-struct stream; /* a TCP connection past its MPA exchange (iwarp/conn.c), or one over
+struct stream; /* a TCP connection past its MPA exchange (tcp/carrier.c), or one over
 		* shared memory from its call on (shm/call.c) */
 
 /* Upcalls: always in the loop thread, no lock held, in order, none after
  * released(). */
 struct stream_user {
-	/* Of stream_call() alone. A process of ours has the request (not told when
-	 * stream_call() has said so). */
+	/* Of stream_connect() alone. A process of ours has the request (not told when
+	 * stream_connect() has said so). */
 	void (*asked)(void *user);
-	/* ... and its answer: accepted, stream_answered() may be called, or not. */
+	/* ... and its answer: accepted, stream_opened() may be called, or not. */
 	void (*answer)(void *user, const uint8_t *data, size_t len);
 	void (*control)(void *user, enum stream_ctl type, const uint8_t *data,
 			size_t len);
@@ -54,18 +54,18 @@ enum stream_first {
 };
 
 /* Abstract unix names under which a listener may be known, the first is tried first. */
-enum { CALL_NAMES = 3, CALL_NAME_MAX = 107, CALL_DATA_MAX = 512 };
-struct call_names {
-	char name[CALL_NAMES][CALL_NAME_MAX + 1]; /* "" at the end, if fewer */
+enum { STREAM_NAMES = 3, STREAM_NAME_MAX = 107, STREAM_REQUEST_MAX = 512 };
+struct stream_names {
+	char name[STREAM_NAMES][STREAM_NAME_MAX + 1]; /* "" at the end, if fewer */
 };
 
-struct call_listener;
-struct call_user {
+struct stream_listener;
+struct listener_user {
 	/* A call, in the loop thread, without locks. 0: the callee has the stream, has
 	 * given it a user by stream_adopt(), and will accept, reject or release it.
 	 * -EBUSY: the caller shall ask again; else there is no listener. */
 	int (*incoming)(void *user, struct stream *s, const uint8_t *req, size_t len);
-	/* The answer to call_unlisten(), in any thread: the last upcall. */
+	/* The answer to stream_unlisten(), in any thread: the last upcall. */
 	void (*released)(void *user);
 };
 
@@ -126,21 +126,21 @@ struct anyrdma_interface {
 	/* Connections between two processes of this host, over the memory they share.
 	 *
 	 * Listens: fd is bound to the abstract unix name and stays the caller's, who
-	 * does not close it before call_unlisten() has returned. NULL + errno. */
-	struct call_listener *(*call_listen)(int fd, const char *name,
-					     const struct call_user *ops, void *user);
-	void (*call_unlisten)(struct call_listener *cl);
-	/* Sends a request (len <= CALL_DATA_MAX) to the process that listens under one
+	 * does not close it before stream_unlisten() has returned. NULL + errno. */
+	struct stream_listener *(*stream_listen)(int fd, const char *name,
+					     const struct listener_user *ops, void *user);
+	void (*stream_unlisten)(struct stream_listener *cl);
+	/* Sends a request (len <= STREAM_REQUEST_MAX) to the process that listens under one
 	 * of the names. *asked: it is on its way; else the lookup takes a moment. The
 	 * end is stream_release(), at any time. NULL + errno. */
-	struct stream *(*stream_call)(const struct call_names *names, const void *req,
+	struct stream *(*stream_connect)(const struct stream_names *names, const void *req,
 				      size_t len, const struct stream_user *ops, void *user,
 				      bool *asked);
 	void (*stream_adopt)(struct stream *s, const struct stream_user *ops, void *user);
 	/* Caller and callee open the stream: it is parked as by stream_open(). The
 	 * answer leaves when the callee's QP, if it is in RTR, has it. 0; -ECONNRESET:
 	 * the peer has gone; -errno. It is the user's to release in any case. */
-	int (*stream_answered)(struct stream *s, const struct stream_param *p);
+	int (*stream_opened)(struct stream *s, const struct stream_param *p);
 	int (*stream_accept)(struct stream *s, const struct stream_param *p,
 			     const void *rep, size_t len);
 	/* The callee's answer is no; releases the stream. */

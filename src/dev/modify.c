@@ -115,7 +115,7 @@ static void values_apply_locked(struct dev_qp *qp, const struct ibv_qp_attr *a, 
 		to->rq_psn = a->rq_psn & 0xffffff;
 	if (mask & IBV_QP_SQ_PSN)
 		to->sq_psn = a->sq_psn & 0xffffff;
-	share_door_update_locked(qp);
+	share_qp_update_locked(qp);
 }
 
 /* ---- transitions: called with modify_lock, without qp->lock ------------------ */
@@ -174,14 +174,14 @@ static void enter_sqd_locked(struct dev_qp *qp, bool notify)
 }
 
 /* Peers that access memory by themselves, as the QP has allowed until now. */
-static void door_settle(struct dev_qp *qp)
+static void entry_settle(struct dev_qp *qp)
 {
-	uint64_t door;
+	uint64_t share_id;
 
 	lock_get(&qp->lock);
-	door = qp->door;
+	share_id = qp->share_id;
 	lock_put(&qp->lock);
-	share_door_wait(door);
+	share_qp_wait(share_id);
 }
 
 static void enter_err(struct dev_qp *qp)
@@ -193,7 +193,7 @@ static void enter_err(struct dev_qp *qp)
 	lock_put(&qp->lock);
 	if (tr)
 		tr->stop(qp);
-	door_settle(qp);
+	entry_settle(qp);
 	lock_get(&qp->lock);
 	if (qp->qp.state == IBV_QPS_ERR && !qp->flushed)
 		qp_flush_locked(qp);
@@ -374,7 +374,7 @@ int qp_modify(struct dev_qp *qp, const struct ibv_qp_attr *attr, int mask)
 	if (!ret)
 		ret = enter(qp, from, to);
 	if (!ret && (mask & IBV_QP_ACCESS_FLAGS))
-		door_settle(qp);
+		entry_settle(qp);
 	lock_put(&qp->modify_lock);
 	return ret;
 }

@@ -200,7 +200,7 @@ static int make(struct dev_qp *qp, struct dev_ctx *ctx, struct dev_xrcd *xrcd,
 	if (ret)
 		goto free_queues;
 	if (qp->send_cq)
-		ret = poll_link(qp->send_cq, qp->home);
+		ret = poll_link(qp->send_cq, qp->poll_cq);
 	if (ret)
 		goto put_qpn;
 	lock_init(&qp->lock);
@@ -240,8 +240,8 @@ int qp_create(struct dev_pd *pd, struct ibv_qp_init_attr *attr, struct dev_qp **
 	qp->send_cq = to_cq(a.send_cq);
 	qp->recv_cq = a.recv_cq ? to_cq(a.recv_cq) : NULL;
 	qp->srq = a.srq ? to_srq(a.srq) : NULL;
-	qp->home = qp->recv_cq;
-	ret = qp->home ? 0 : xrc_home(&qp->home);
+	qp->poll_cq = qp->recv_cq;
+	ret = qp->poll_cq ? 0 : xrc_poll_cq(&qp->poll_cq);
 	if (!ret)
 		ret = make(qp, to_ctx(pd->pd.context), NULL, &a);
 	if (ret) {
@@ -266,7 +266,7 @@ int qp_create_xrc_recv(struct ibv_qp_init_attr_ex *attr, struct dev_qp **out)
 	qp = calloc(1, sizeof(*qp));
 	if (!qp)
 		return -ENOMEM;
-	ret = xrc_home(&qp->home);
+	ret = xrc_poll_cq(&qp->poll_cq);
 	if (!ret)
 		ret = make(qp, to_ctx(xrcd->xrcd.context), xrcd, &a);
 	if (ret) {
@@ -311,7 +311,7 @@ static void end(struct dev_qp *qp, bool handle_gone)
 
 	qp_modify(qp, &reset, IBV_QP_STATE);
 	if (qp->send_cq)
-		poll_unlink(qp->send_cq, qp->home);
+		poll_unlink(qp->send_cq, qp->poll_cq);
 	if (qp->xrc)
 		xrc_target_del(qp);
 	if (!handle_gone)

@@ -196,5 +196,5 @@ void qp_state_set_locked(struct dev_qp *qp, enum ibv_qp_state s)
 	qp->attr.qp_state = qp->attr.cur_qp_state = s;
 	if (s != IBV_QPS_ERR)
 		qp->flushed = false;
-	share_door_update_locked(qp);
+	share_qp_update_locked(qp);
 }

@@ -30,12 +30,12 @@ _Static_assert(SHARE_KEYS % FIRST_KEYS == 0 &&
 	       "doubling ends at the end of the table");
 
 static struct {
-	struct lock lock; /* guards growing, free doors; inside of all other locks */
+	struct lock lock; /* guards growing, free QP entries; inside of all other locks */
 	struct share_table *t; /* fixed by share_init() */
 	int fd;
 	_Atomic uint32_t keys; /* the file has room for so many, accessible here */
-	uint32_t *free_door;   /* stack */
-	uint32_t nfree, doors; /* doors: ever given out */
+	uint32_t *free_entry;   /* stack */
+	uint32_t nfree, entries; /* QP entries: ever given out */
 	_Atomic(void (*)(uint64_t value, uint64_t mask)) wait;
 } share = { .lock = LOCK_INIT, .fd = -1 };
 
@@ -211,26 +211,26 @@ void share_key_withdraw(uint32_t index)
 	wait_for((uint64_t)key << 32, 0xffffffff00000000u);
 }
 
-/* ---- doors -------------------------------------------------------------------- */
+/* ---- QP entries -------------------------------------------------------------------- */
 
-static struct share_door *door_at(uint64_t door)
+static struct share_qp *qp_at(uint64_t share_id)
 {
-	return &share.t->door[share_door_index(door)];
+	return &share.t->qp[share_qp_index(share_id)];
 }
 
-static int32_t door_take_locked(void)
+static int32_t entry_take_locked(void)
 {
 	lock_assert_held(&share.lock);
-	if (!share.free_door)
-		share.free_door = malloc(SHARE_DOORS * sizeof(*share.free_door));
-	if (!share.free_door)
+	if (!share.free_entry)
+		share.free_entry = malloc(SHARE_QPS * sizeof(*share.free_entry));
+	if (!share.free_entry)
 		return -1;
 	if (share.nfree)
-		return (int32_t)share.free_door[--share.nfree];
-	return share.doors < SHARE_DOORS ? (int32_t)share.doors++ : -1;
+		return (int32_t)share.free_entry[--share.nfree];
+	return share.entries < SHARE_QPS ? (int32_t)share.entries++ : -1;
 }
 
-uint64_t share_door_new(void)
+uint64_t share_qp_new(void)
 {
 	uint64_t gen;
 	int32_t i;
@@ -238,21 +238,21 @@ uint64_t share_door_new(void)
 	if (!share_table())
 		return 0;
 	lock_get(&share.lock);
-	i = door_take_locked();
+	i = entry_take_locked();
 	lock_put(&share.lock);
 	if (i < 0)
 		return 0;
-	gen = (atomic_load(&share.t->door[i].word) >> 32) + 1;
-	atomic_store(&share.t->door[i].word, gen << 32);
+	gen = (atomic_load(&share.t->qp[i].word) >> 32) + 1;
+	atomic_store(&share.t->qp[i].word, gen << 32);
 	return gen << 32 | (uint32_t)(i + 1);
 }
 
-void share_door_free(uint64_t door)
+void share_qp_free(uint64_t share_id)
 {
-	if (!door)
+	if (!share_id)
 		return;
 	lock_get(&share.lock);
-	share.free_door[share.nfree++] = share_door_index(door);
+	share.free_entry[share.nfree++] = share_qp_index(share_id);
 	lock_put(&share.lock);
 }
 
@@ -267,7 +267,7 @@ static unsigned rights(const struct dev_qp *qp)
 	     qp->qp.state != IBV_QPS_RTR))
 		return 0;
 	if (qp->qp.state == IBV_QPS_RTR && !qp->comm_est_sent)
-		r |= SHARE_KNOCK;
+		r |= SHARE_ANNOUNCE;
 	if (flags & IBV_ACCESS_REMOTE_WRITE)
 		r |= SHARE_WRITE;
 	if (flags & IBV_ACCESS_REMOTE_READ)
@@ -277,45 +277,45 @@ static unsigned rights(const struct dev_qp *qp)
 	return r;
 }
 
-void share_door_update_locked(struct dev_qp *qp)
+void share_qp_update_locked(struct dev_qp *qp)
 {
 	lock_assert_held(&qp->lock);
-	if (!qp->door)
+	if (!qp->share_id)
 		return;
-	atomic_store(&door_at(qp->door)->reads, qp->attr.max_dest_rd_atomic);
-	atomic_store(&door_at(qp->door)->word, (qp->door >> 32 << 32) | rights(qp));
+	atomic_store(&qp_at(qp->share_id)->reads, qp->attr.max_dest_rd_atomic);
+	atomic_store(&qp_at(qp->share_id)->word, (qp->share_id >> 32 << 32) | rights(qp));
 }
 
-void share_door_close_locked(struct dev_qp *qp)
+void share_qp_close_locked(struct dev_qp *qp)
 {
 	lock_assert_held(&qp->lock);
-	if (qp->door)
-		atomic_store(&door_at(qp->door)->word, qp->door >> 32 << 32);
+	if (qp->share_id)
+		atomic_store(&qp_at(qp->share_id)->word, qp->share_id >> 32 << 32);
 }
 
-void share_door_join_locked(struct dev_qp *qp, uint64_t door)
+void share_qp_bind_locked(struct dev_qp *qp, uint64_t share_id)
 {
-	struct share_door *d;
+	struct share_qp *d;
 
 	lock_assert_held(&qp->lock);
-	if (!door)
+	if (!share_id)
 		return;
-	d = door_at(door);
+	d = qp_at(share_id);
 	d->psn = qp->attr.rq_psn;
 	d->pd = (uintptr_t)qp->pd;
-	qp->door = door;
-	share_door_update_locked(qp);
+	qp->share_id = share_id;
+	share_qp_update_locked(qp);
 }
 
-void share_door_leave_locked(struct dev_qp *qp)
+void share_qp_unbind_locked(struct dev_qp *qp)
 {
 	lock_assert_held(&qp->lock);
-	share_door_close_locked(qp);
-	qp->door = 0;
+	share_qp_close_locked(qp);
+	qp->share_id = 0;
 }
 
-void share_door_wait(uint64_t door)
+void share_qp_wait(uint64_t share_id)
 {
-	if (door)
-		wait_for(share_door_index(door) + 1u, 0xffffffffu);
+	if (share_id)
+		wait_for(share_qp_index(share_id) + 1u, 0xffffffffu);
 }

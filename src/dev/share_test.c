@@ -129,7 +129,7 @@ static void waits(uint64_t value, uint64_t mask)
 static void users_are_waited_for(void)
 {
 	struct dev_mr *mr;
-	uint64_t door;
+	uint64_t share_id;
 	uint32_t key;
 	char buf[64];
 
@@ -143,14 +143,14 @@ static void users_are_waited_for(void)
 	CHECK_EQ(waited_value & waited_mask, (uint64_t)key << 32);
 	CHECK_EQ(waited_mask, 0xffffffff00000000u);
 	watched = NULL;
-	door = share_door_new();
-	share_door_wait(door);
-	CHECK_EQ(waited_value, (uint32_t)door);
+	share_id = share_qp_new();
+	share_qp_wait(share_id);
+	CHECK_EQ(waited_value, (uint32_t)share_id);
 	CHECK_EQ(waited_mask, 0xffffffffu);
 	waited_mask = 0;
-	share_door_wait(0);
+	share_qp_wait(0);
 	CHECK_EQ(waited_mask, 0);
-	share_door_free(door);
+	share_qp_free(share_id);
 	share_set_wait(NULL);
 }
 
@@ -219,48 +219,48 @@ static void others_do_not_wait(void)
 	share_set_wait(NULL);
 }
 
-static void doors_of_qps(void)
+static void entries_of_qps(void)
 {
 	struct dev_qp qp = { .qp = { .qp_type = IBV_QPT_RC, .state = IBV_QPS_RTR },
 			     .attr = { .qp_access_flags = IBV_ACCESS_REMOTE_WRITE,
 				       .rq_psn = 7 },
 			     .pd = pd,
 			     .id = 5 };
-	uint64_t door = share_door_new(), again;
-	const struct share_door *d;
+	uint64_t share_id = share_qp_new(), again;
+	const struct share_qp *d;
 
-	REQUIRE(door);
-	d = &theirs->door[share_door_index(door)];
+	REQUIRE(share_id);
+	d = &theirs->qp[share_qp_index(share_id)];
 	lock_init(&qp.lock);
 	lock_get(&qp.lock);
-	share_door_join_locked(&qp, door);
-	CHECK_EQ(d->word, (door >> 32 << 32) | SHARE_WRITE | SHARE_KNOCK);
+	share_qp_bind_locked(&qp, share_id);
+	CHECK_EQ(d->word, (share_id >> 32 << 32) | SHARE_WRITE | SHARE_ANNOUNCE);
 	qp.comm_est_sent = true;
-	share_door_update_locked(&qp);
-	CHECK_EQ(d->word, (door >> 32 << 32) | SHARE_WRITE);
+	share_qp_update_locked(&qp);
+	CHECK_EQ(d->word, (share_id >> 32 << 32) | SHARE_WRITE);
 	CHECK(d->psn == 7 && d->pd == (uintptr_t)pd);
 	qp.qp.state = IBV_QPS_RTS;
 	qp.attr.qp_access_flags |= IBV_ACCESS_REMOTE_READ;
-	share_door_update_locked(&qp);
-	CHECK_EQ(d->word, (door >> 32 << 32) | SHARE_WRITE | SHARE_READ | SHARE_SEND);
-	share_door_close_locked(&qp);
-	CHECK_EQ(d->word, door >> 32 << 32);
+	share_qp_update_locked(&qp);
+	CHECK_EQ(d->word, (share_id >> 32 << 32) | SHARE_WRITE | SHARE_READ | SHARE_SEND);
+	share_qp_close_locked(&qp);
+	CHECK_EQ(d->word, share_id >> 32 << 32);
 	qp.qp.state = IBV_QPS_ERR;
-	share_door_update_locked(&qp);
-	CHECK_EQ(d->word, door >> 32 << 32);
+	share_qp_update_locked(&qp);
+	CHECK_EQ(d->word, share_id >> 32 << 32);
 	qp.qp.state = IBV_QPS_RTS;
 	qp.qp.qp_type = IBV_QPT_UC;
-	share_door_update_locked(&qp);
-	CHECK_EQ(d->word, door >> 32 << 32);
-	share_door_leave_locked(&qp);
-	CHECK_EQ(qp.door, 0);
+	share_qp_update_locked(&qp);
+	CHECK_EQ(d->word, share_id >> 32 << 32);
+	share_qp_unbind_locked(&qp);
+	CHECK_EQ(qp.share_id, 0);
 	lock_put(&qp.lock);
 	lock_fini(&qp.lock);
-	share_door_free(door);
+	share_qp_free(share_id);
 	/* Who still has the old one finds it closed. */
-	again = share_door_new();
-	CHECK(share_door_index(again) == share_door_index(door) && again != door);
-	share_door_free(again);
+	again = share_qp_new();
+	CHECK(share_qp_index(again) == share_qp_index(share_id) && again != share_id);
+	share_qp_free(again);
 }
 
 int main(int argc, char **argv)
@@ -274,7 +274,7 @@ int main(int argc, char **argv)
 	T_RUN(the_file_grows);
 	T_RUN(users_are_waited_for);
 	T_RUN(others_do_not_wait);
-	T_RUN(doors_of_qps);
+	T_RUN(entries_of_qps);
 	CHECK_EQ(pd_dealloc(pd), 0);
 	device_close(ctx);
 	return t_done();

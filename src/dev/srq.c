@@ -101,11 +101,11 @@ static int ex_check(struct dev_ctx *ctx, const struct ibv_srq_init_attr_ex *a)
 
 static int xrc_join(struct dev_srq *srq, struct dev_xrcd *xrcd, struct dev_cq *cq)
 {
-	struct dev_cq *home;
-	int ret = xrc_home(&home);
+	struct dev_cq *poll_cq;
+	int ret = xrc_poll_cq(&poll_cq);
 
 	if (!ret)
-		ret = poll_link(cq, home);
+		ret = poll_link(cq, poll_cq);
 	if (ret)
 		return ret;
 	srq->xrcd = xrcd;
@@ -119,11 +119,11 @@ static int xrc_join(struct dev_srq *srq, struct dev_xrcd *xrcd, struct dev_cq *c
 /* Nobody receives into it any more, and its completions are gone, as mlx5 has it. */
 static void xrc_leave(struct dev_srq *srq)
 {
-	struct dev_cq *home;
+	struct dev_cq *poll_cq;
 
 	xrc_srq_del(srq);
-	xrc_home(&home);
-	poll_unlink(srq->cq, home);
+	xrc_poll_cq(&poll_cq);
+	poll_unlink(srq->cq, poll_cq);
 	cq_forget_srq(srq->cq, srq);
 	atomic_fetch_sub(&srq->cq->refs, 1);
 }

@@ -64,7 +64,7 @@ static void comm_est_locked(struct dev_qp *qp)
 	if (qp->qp.state != IBV_QPS_RTR || qp->comm_est_sent)
 		return;
 	qp->comm_est_sent = true;
-	share_door_update_locked(qp);
+	share_qp_update_locked(qp);
 	async_qp(qp, IBV_EVENT_COMM_EST);
 }
 
@@ -168,7 +168,7 @@ void qp_fail_send(struct dev_qp *qp, uint32_t idx, enum ibv_wc_status status,
 		async_qp(qp, IBV_EVENT_QP_FATAL);
 		qp_to_err_locked(qp);
 	} else {
-		share_door_close_locked(qp);
+		share_qp_close_locked(qp);
 		if (sq_complete_locked(qp, status))
 			qp_to_err_locked(qp); /* the CQ had no room for it */
 		else

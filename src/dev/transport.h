@@ -57,7 +57,7 @@ struct dev_transport {
 
 /* Chooses qp->tr at the transition to RTR: the one place that asks. */
 const struct dev_transport *transport_choose(struct dev_qp *qp);
-extern const struct dev_transport iw_transport;
+extern const struct dev_transport rc_transport;
 
 /* ---- services of the device for a transport ------------------------------
  * Called with the stream lock held, qp->lock not held unless _locked. */

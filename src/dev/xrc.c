@@ -40,7 +40,7 @@ static struct {
 	struct list domains;
 	struct list srqs[BUCKETS]; /* dev_srq.number_link */
 	uint32_t next;		   /* number to try next */
-	struct dev_cq home;	   /* of which only the poll group is used */
+	struct dev_cq poll_cq;	   /* of which only the poll group is used */
 	bool ready;
 } xrc = { .lock = LOCK_INIT,
 	  .domains = LIST_INIT(xrc.domains) };
@@ -187,15 +187,15 @@ int xrcd_close(struct dev_xrcd *x)
 	return 0;
 }
 
-int xrc_home(struct dev_cq **out)
+int xrc_poll_cq(struct dev_cq **out)
 {
 	int ret = 0;
 
 	xrc_lock();
-	if (!xrc.home.group)
-		ret = poll_cq_init(&xrc.home);
+	if (!xrc.poll_cq.group)
+		ret = poll_cq_init(&xrc.poll_cq);
 	xrc_unlock();
-	*out = &xrc.home;
+	*out = &xrc.poll_cq;
 	return ret;
 }
 
@@ -313,8 +313,8 @@ struct dev_pd *xrc_pd(struct dev_qp *qp, uint32_t srqn)
 }
 
 /* Calls the transport of a target that is pinned meanwhile, without the lock. */
-static void call_out(struct xrc_target *t, bool lost) REQUIRES(xrc.lock) NO_TSA;
-static void call_out(struct xrc_target *t, bool lost)
+static void cm_out(struct xrc_target *t, bool lost) REQUIRES(xrc.lock) NO_TSA;
+static void cm_out(struct xrc_target *t, bool lost)
 {
 	struct dev_qp *qp = t->qp;
 	const struct dev_transport *tr;
@@ -344,7 +344,7 @@ void xrc_srq_posted(struct dev_srq *srq, uint32_t n)
 		lock_put(&srq->lock);
 		if (!l)
 			break;
-		call_out(list_entry(l, struct dev_qp, srq_wait)->xrc, false);
+		cm_out(list_entry(l, struct dev_qp, srq_wait)->xrc, false);
 	}
 	xrc_unlock();
 }
@@ -358,7 +358,7 @@ void xrc_srq_del(struct dev_srq *srq)
 	while (!list_empty(&srq->targets)) {
 		t = list_entry(srq->targets.next, struct xrc_target, srq_link);
 		if (t->filling) {
-			call_out(t, true);
+			cm_out(t, true);
 			/* Somebody else may be about to end it: ERR, RESET. */
 			if (t->srq == srq && t->filling)
 				lock_wait(&xrc.lock, &xrc.changed);

@@ -50,7 +50,7 @@ int xrcd_close(struct dev_xrcd *xrcd);
  * filled, linked to by the CQs of XRC SRQs and of send QPs. One for all, as an answer
  * travels on another stream than the request and its acknowledgement: who polls for
  * the one must not leave the other to the thread. It lives as long as the process. */
-int xrc_home(struct dev_cq **out);
+int xrc_poll_cq(struct dev_cq **out);
 
 /* ---- SRQs: srq.c calls these for those with a domain ---------------------- */
 

@@ -315,7 +315,7 @@ static void one_poller_for_both_directions(void)
 		at[i] = (struct looked){ .src = { .fd = -1,
 						  .progress = looked_progress,
 						  .lease = looked_lease } };
-		CHECK_EQ(poll_add(to_qp(i ? r.qp[0] : send)->home, &at[i].src), 0);
+		CHECK_EQ(poll_add(to_qp(i ? r.qp[0] : send)->poll_cq, &at[i].src), 0);
 	}
 	CHECK_EQ(polled(r.cq[0], IBV_WC_SUCCESS), -1);
 	CHECK_EQ(at[0].times, 1);

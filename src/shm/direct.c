@@ -21,7 +21,7 @@
 #include "base/fdset.h"
 #include "base/log.h"
 #include "base/sys.h"
-#include "iwarp/iwarp.h"
+#include "rc/stream.h"
 #include "shm/keys.h"
 #include "shm/link.h"
 
@@ -57,7 +57,7 @@ struct direct {
 	/* Calls by pid work; nothing does, yet or any more. Storing false into `off` releases
 	 * all that is above. */
 	_Atomic bool by_pid, off;
-	struct gate gate;
+	struct memid memid;
 	/* as target */
 	_Atomic enum direct_given given; /* the peer has our keys: its words count */
 	struct direct_shared *theirs;
@@ -80,7 +80,7 @@ static struct {
 static bool alive(const struct direct *d)
 {
 	if (d->mem >= 0)
-		return gate_in(&d->gate, d->mem);
+		return memid_in(&d->memid, d->mem);
 	return !d->pid || !kill(d->pid, 0) || errno != ESRCH;
 }
 
@@ -207,13 +207,14 @@ static bool memory_is_right(const struct direct *d)
 {
 	struct statfs fs;
 
-	return !fstatfs(d->mem, &fs) && fs.f_type == PROC_SUPER_MAGIC && gate_in(&d->gate, d->mem);
+	return !fstatfs(d->mem, &fs) && fs.f_type == PROC_SUPER_MAGIC &&
+	       memid_in(&d->memid, d->mem);
 }
 
 /* Does the pid name the same process in our namespace, and may we? */
 static bool pid_works(const struct direct *d)
 {
-	return d->pid && conf_get()->direct != CONF_DIRECT_MEM && gate_of(&d->gate, d->pid);
+	return d->pid && conf_get()->direct != CONF_DIRECT_MEM && memid_of(&d->memid, d->pid);
 }
 
 static struct direct *direct_new(struct link *l, int side)
@@ -253,7 +254,7 @@ void direct_given(struct direct *d, enum direct_given given)
 		atomic_store(&d->given, given);
 }
 
-void direct_start(struct direct *d, int keys, int memory, const struct gate *gate)
+void direct_start(struct direct *d, int keys, int memory, const struct memid *memid)
 {
 	bool works;
 
@@ -261,7 +262,7 @@ void direct_start(struct direct *d, int keys, int memory, const struct gate *gat
 		fdset_close(memory);
 		return;
 	}
-	d->gate = *gate;
+	d->memid = *memid;
 	d->mem = memory;
 	works = memory_is_right(d);
 	atomic_store(&d->by_pid, works && pid_works(d));
@@ -357,21 +358,21 @@ static const struct share_key *row_of(struct direct *d, uint32_t key)
 	return share_has_key(i) ? &d->t->key[i] : NULL;
 }
 
-static bool door_allows(const struct stream *s, const struct direct *d, unsigned right)
+static bool qp_allows(const struct stream *s, const struct direct *d, unsigned right)
 {
-	const struct share_door *door = &d->t->door[share_door_index(s->shm.peer_door)];
-	uint64_t is = atomic_load(&door->word);
+	const struct share_qp *entry = &d->t->qp[share_qp_index(s->shm.peer_share_id)];
+	uint64_t is = atomic_load(&entry->word);
 
-	return is >> 32 == s->shm.peer_door >> 32 && (is & right);
+	return is >> 32 == s->shm.peer_share_id >> 32 && (is & right);
 }
 
 /* More reads at once than the target keeps are its to refuse. */
-static bool door_open(const struct stream *s, const struct direct *d, bool read)
+static bool qp_open(const struct stream *s, const struct direct *d, bool read)
 {
-	const struct share_door *door = &d->t->door[share_door_index(s->shm.peer_door)];
+	const struct share_qp *entry = &d->t->qp[share_qp_index(s->shm.peer_share_id)];
 
-	return door_allows(s, d, read ? SHARE_READ : SHARE_WRITE) &&
-	       (!read || s->qp->attr.max_rd_atomic <= atomic_load(&door->reads));
+	return qp_allows(s, d, read ? SHARE_READ : SHARE_WRITE) &&
+	       (!read || s->qp->attr.max_rd_atomic <= atomic_load(&entry->reads));
 }
 
 /* Where len bytes from addr on are in the target, or 0. */
@@ -387,13 +388,13 @@ static uint64_t place_in(const struct share_key *k, uint64_t addr, uint32_t len)
 static uint64_t look(const struct stream *s, struct direct *d, const struct wqe *w)
 {
 	bool read = w->opcode == IBV_WR_RDMA_READ;
-	const struct share_door *door = &d->t->door[share_door_index(s->shm.peer_door)];
+	const struct share_qp *entry = &d->t->qp[share_qp_index(s->shm.peer_share_id)];
 	const struct share_key *k = row_of(d, w->rkey);
 	unsigned access = read ? IBV_ACCESS_REMOTE_READ : IBV_ACCESS_REMOTE_WRITE;
 
-	if (!door_open(s, d, read) || door->psn != s->qp->attr.sq_psn)
+	if (!qp_open(s, d, read) || entry->psn != s->qp->attr.sq_psn)
 		return 0;
-	if (!k || !w->rkey || atomic_load(&k->key) != w->rkey || k->pd != door->pd ||
+	if (!k || !w->rkey || atomic_load(&k->key) != w->rkey || k->pd != entry->pd ||
 	    (k->access & access) != access)
 		return 0;
 	if (atomic_load(&d->ours->closed))
@@ -406,11 +407,11 @@ static uint64_t look(const struct stream *s, struct direct *d, const struct wqe 
 static uint64_t look_at_source(const struct stream *s, struct direct *d, uint32_t key,
 			       uint64_t addr, uint32_t len)
 {
-	const struct share_door *door = &d->t->door[share_door_index(s->shm.peer_door)];
+	const struct share_qp *entry = &d->t->qp[share_qp_index(s->shm.peer_share_id)];
 	const struct share_key *k = row_of(d, key);
 
-	if (!door_allows(s, d, SHARE_SEND) || !k || !key || atomic_load(&k->key) != key ||
-	    k->pd != door->pd || !(k->access & SHARE_REGION) ||
+	if (!qp_allows(s, d, SHARE_SEND) || !k || !key || atomic_load(&k->key) != key ||
+	    k->pd != entry->pd || !(k->access & SHARE_REGION) ||
 	    atomic_load(&d->ours->closed))
 		return 0;
 	return place_in(k, addr, len);
@@ -483,8 +484,8 @@ static ssize_t copy_by_pid(struct direct *d, const struct copy *c, int n, size_t
 {
 	ssize_t ret = -ESTALE;
 
-	if (gate_in(&d->gate, d->mem))
-		ret = gate_copy(&d->gate, d->pid, c->read, c->iov, n, c->at, len);
+	if (memid_in(&d->memid, d->mem))
+		ret = memid_copy(&d->memid, d->pid, c->read, c->iov, n, c->at, len);
 	switch (ret) {
 	case -ESTALE:
 		log_info("process %d is not what it was", (int)d->pid);
@@ -572,21 +573,21 @@ static int copy_within(struct copy *c)
 }
 
 /* The target's QP is in RTR and wants to hear of the first request. */
-static void knock(struct stream *s, const struct direct *d)
+static void announce(struct stream *s, const struct direct *d)
 {
-	const struct share_door *door = &d->t->door[share_door_index(s->shm.peer_door)];
-	struct rec_link m = { .type = LINK_KNOCK, .slot = s->shm.peer };
+	const struct share_qp *entry = &d->t->qp[share_qp_index(s->shm.peer_share_id)];
+	struct rec_link m = { .type = LINK_ANNOUNCE, .slot = s->shm.peer };
 
-	if (s->shm.knocked || !(atomic_load(&door->word) & SHARE_KNOCK))
+	if (s->shm.announced || !(atomic_load(&entry->word) & SHARE_ANNOUNCE))
 		return;
-	s->shm.knocked = true;
+	s->shm.announced = true;
 	link_send(s->shm.l, &m);
 }
 
 static int access_target(struct stream *s, struct direct *d, const struct wqe *w,
 			 uint32_t off, struct copy *c)
 {
-	uint64_t names = (uint64_t)w->rkey << 32 | (uint32_t)s->shm.peer_door;
+	uint64_t names = (uint64_t)w->rkey << 32 | (uint32_t)s->shm.peer_share_id;
 	_Atomic uint64_t *word = word_take(d, names);
 	int ret = -EACCES;
 
@@ -600,7 +601,7 @@ static int access_target(struct stream *s, struct direct *d, const struct wqe *w
 		ret = d->self ? copy_within(c) : copy_between(d, c);
 	}
 	if (!ret)
-		knock(s, d);
+		announce(s, d);
 	word_give(word);
 	return ret;
 }
@@ -612,7 +613,7 @@ static bool usable(const struct stream *s, const struct direct *d)
 {
 	return d && !atomic_load_explicit(&d->off, memory_order_acquire) &&
 	       atomic_load_explicit(&d->given, memory_order_relaxed) != DIRECT_NOT_GIVEN &&
-	       share_door_index(s->shm.peer_door) < SHARE_DOORS && !s->shm.closed_in &&
+	       share_qp_index(s->shm.peer_share_id) < SHARE_QPS && !s->shm.closed_in &&
 	       s->state == STREAM_OPEN;
 }
 
@@ -622,7 +623,7 @@ bool direct_near(struct stream *s, const struct wqe *w)
 	struct direct *d = s->shm.l->direct;
 	const struct share_key *k;
 
-	if (!usable(s, d) || !door_open(s, d, w->opcode == IBV_WR_RDMA_READ))
+	if (!usable(s, d) || !qp_open(s, d, w->opcode == IBV_WR_RDMA_READ))
 		return false;
 	k = row_of(d, w->rkey);
 	return k && atomic_load_explicit(&k->key, memory_order_relaxed) == w->rkey;
@@ -662,7 +663,7 @@ int direct_run(struct stream *s, const struct wqe *w, uint32_t off, uint32_t len
 }
 
 /* A QP that has failed gives its memory back to the application without waiting for us,
- * but not before its door is closed: what was copied by then is what was sent. */
+ * but not before its QP entry is closed: what was copied by then is what was sent. */
 int direct_fetch(struct stream *s, uint32_t key, uint64_t addr, uint32_t len,
 		 const struct iovec *iov, int n)
 {
@@ -673,7 +674,7 @@ int direct_fetch(struct stream *s, uint32_t key, uint64_t addr, uint32_t len,
 
 	if (!usable(s, d))
 		return -ENOENT;
-	word = word_take(d, (uint64_t)key << 32 | (uint32_t)s->shm.peer_door);
+	word = word_take(d, (uint64_t)key << 32 | (uint32_t)s->shm.peer_share_id);
 	if (!word)
 		return -EBUSY;
 	c.at = look_at_source(s, d, key, addr, len);
@@ -682,7 +683,7 @@ int direct_fetch(struct stream *s, uint32_t key, uint64_t addr, uint32_t len,
 		ret = d->self ? copy_within(&c) : copy_between(d, &c);
 		atomic_thread_fence(memory_order_seq_cst);
 	}
-	if (!ret && !door_allows(s, d, SHARE_SEND))
+	if (!ret && !qp_allows(s, d, SHARE_SEND))
 		ret = -ECANCELED;
 	word_give(word);
 	return ret;
@@ -692,7 +693,7 @@ bool direct_fetches(const struct stream *s)
 {
 	const struct direct *d = s->shm.l->direct;
 
-	return d && s->shm.door && s->qp->door == s->shm.door &&
+	return d && s->shm.share_id && s->qp->share_id == s->shm.share_id &&
 	       atomic_load_explicit(&d->given, memory_order_relaxed) != DIRECT_NOT_GIVEN &&
 	       atomic_load_explicit(&d->theirs->works, memory_order_relaxed);
 }

@@ -5,7 +5,7 @@
 #ifndef ANYRDMA_SHM_DIRECT_H
 #define ANYRDMA_SHM_DIRECT_H
 
-#include "shm/gate.h"
+#include "shm/memid.h"
 
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -44,14 +44,14 @@ enum direct_given {
 void direct_given(struct direct *d, enum direct_given given);
 /* grant.c, loop thread, once: we have the peer's table in keys, which stays the caller's, and its
  * memory, which is taken over. NULL is allowed. */
-void direct_start(struct direct *d, int keys, int memory, const struct gate *gate);
+void direct_start(struct direct *d, int keys, int memory, const struct memid *memid);
 /* Both ends are in this process. */
 void direct_join_self(struct link *l, int side);
 /* No access by either side any more; with l->rx_lock. NULL is allowed. */
 void direct_break(struct direct *d);
 void direct_free(struct direct *d);
 
-/* medium.direct, medium.near */
+/* carrier.direct, carrier.near */
 int direct_run(struct stream *s, const struct wqe *w, uint32_t off, uint32_t len);
 bool direct_near(struct stream *s, const struct wqe *w);
 

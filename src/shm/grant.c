@@ -55,7 +55,7 @@ static void refuse(struct link *l, const char *why)
 {
 	log_info("process %d gets no keys of ours, and uses the ring: %s", (int)l->pid, why);
 	l->grant.target = GRANT_REFUSED;
-	gate_page_free(l->grant.page);
+	memid_page_free(l->grant.page);
 	l->grant.page = NULL;
 }
 
@@ -74,7 +74,7 @@ static bool page_new(struct link *l)
 {
 	struct grant *g = &l->grant;
 
-	g->page = gate_page_new(g->theirs.challenge);
+	g->page = memid_page_new(g->theirs.challenge);
 	if (!g->page)
 		refuse(l, "no page by which it would know our memory");
 	return g->page;
@@ -192,7 +192,7 @@ static int receive_proof(struct link *l, const struct grant_msg *m)
 /* ---- the peer's memory for us ---------------------------------------------------------- */
 
 /* Its memory, if the kernel lets us open it and it is the peer's; or -1. */
-static int open_memory(struct link *l, uint64_t at, struct gate_page *p)
+static int open_memory(struct link *l, uint64_t at, struct memid_page *p)
 {
 	char path[64];
 	int fd;
@@ -218,7 +218,7 @@ static void prove(struct link *l)
 {
 	struct grant_msg answer = { .type = GRANT_PROOF };
 	struct grant *g = &l->grant;
-	struct gate_page p;
+	struct memid_page p;
 
 	g->memory = open_memory(l, g->at, &p);
 	g->initiator = g->memory < 0 ? GRANT_CANNOT : GRANT_PROVED;
@@ -245,7 +245,7 @@ static int receive_prove(struct link *l, const struct grant_msg *m)
 static int receive_keys(struct link *l, const struct grant_msg *m, int *fds, int n)
 {
 	struct grant *g = &l->grant;
-	struct gate gate = { m->at, g->ours.challenge };
+	struct memid memid = { m->at, g->ours.challenge };
 	bool proved = g->initiator == GRANT_PROVED;
 
 	if (n != (proved ? 1 : 2) || (proved && m->at != g->at) || m->table != SHARE_VERSION)
@@ -254,7 +254,7 @@ static int receive_keys(struct link *l, const struct grant_msg *m, int *fds, int
 		g->memory = fdset_take(fds[1]);
 		fds[1] = -1;
 	}
-	direct_start(l->direct, fds[0], g->memory, &gate);
+	direct_start(l->direct, fds[0], g->memory, &memid);
 	g->memory = -1;
 	g->initiator = GRANT_ENDED;
 	return 0;
@@ -317,6 +317,6 @@ void grant_init(struct link *l, const struct grant_hello *ours,
 
 void grant_fini(struct link *l)
 {
-	gate_page_free(l->grant.page);
+	memid_page_free(l->grant.page);
 	fdset_close(l->grant.memory);
 }

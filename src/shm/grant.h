@@ -24,7 +24,7 @@
 #define ANYRDMA_SHM_GRANT_H
 
 #include "base/loop.h"
-#include "shm/gate.h"
+#include "shm/memid.h"
 
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -37,7 +37,7 @@ enum grant_type { GRANT_PROVE = 1, GRANT_PROOF, GRANT_KEYS };
 struct grant_msg {
 	uint32_t type;	 /* enum grant_type */
 	uint32_t table;	 /* KEYS: SHARE_VERSION */
-	uint64_t at;	 /* PROVE, KEYS: address of the struct gate_page */
+	uint64_t at;	 /* PROVE, KEYS: address of the struct memid_page */
 	uint64_t word;	 /* PROOF: what was read */
 };
 
@@ -68,7 +68,7 @@ struct grant {
 	struct grant_hello ours, theirs;
 	enum grant_target target;
 	enum grant_initiator initiator;
-	struct gate_page *page; /* while ASKED or GIVEN */
+	struct memid_page *page; /* while ASKED or GIVEN */
 	uint64_t word;		/* ASKED: what page->word is */
 	int memory;  /* PROVED: the peer's; else -1 */
 	uint64_t at; /* HELD, PROVED: where its page is */

@@ -14,15 +14,15 @@
 /* Rows that the file has as a whole; -errno. */
 static int64_t rows_of(int fd)
 {
-	const off_t doors = offsetof(struct share_table, key);
+	const off_t entries = offsetof(struct share_table, key);
 	struct stat st;
 	int64_t n;
 
 	if (fstat(fd, &st))
 		return -errno;
-	if (st.st_size < doors)
+	if (st.st_size < entries)
 		return -EINVAL;
-	n = (st.st_size - doors) / (off_t)sizeof(struct share_key);
+	n = (st.st_size - entries) / (off_t)sizeof(struct share_key);
 	return n < SHARE_KEYS ? n : SHARE_KEYS;
 }
 

@@ -8,7 +8,7 @@
 #include "dev/share.h"
 
 struct keys {
-	const struct share_table *t; /* doors are always open to read; NULL: none */
+	const struct share_table *t; /* QP entries are always open to read; NULL: none */
 	_Atomic uint32_t rows;	     /* of t->key, open to read; grows alone */
 	int fd;
 };

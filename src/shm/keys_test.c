@@ -11,11 +11,11 @@
 
 #define NAME "keys of a test"
 
-enum { DOORS_END = offsetof(struct share_table, key), ROW = sizeof(struct share_key) };
+enum { QPS_END = offsetof(struct share_table, key), ROW = sizeof(struct share_key) };
 
 static off_t end_of(uint32_t rows)
 {
-	return DOORS_END + (off_t)rows * ROW;
+	return QPS_END + (off_t)rows * ROW;
 }
 
 /* The key of a row, by key_xor 0, key_inv 1. */
@@ -72,7 +72,7 @@ static void what_is_no_table(void)
 	const int seals = F_SEAL_SHRINK | F_SEAL_SEAL;
 	int none[] = { table_file(end_of(1), F_SEAL_SEAL),
 		       table_file(end_of(1), F_SEAL_SHRINK),
-		       table_file(DOORS_END - 1, seals),
+		       table_file(QPS_END - 1, seals),
 		       open("/proc/self/exe", O_RDONLY | O_CLOEXEC),
 		       -1 };
 	struct keys k;
@@ -92,14 +92,14 @@ static void what_is_no_table(void)
 /* Never a page that the file does not have. */
 static void open_as_far_as_the_file(void)
 {
-	int fd = table_file(DOORS_END, F_SEAL_SHRINK | F_SEAL_SEAL);
+	int fd = table_file(QPS_END, F_SEAL_SHRINK | F_SEAL_SEAL);
 	static const uint32_t rows[] = { 1, 63, 64, 65, 4000, SHARE_KEYS - 1, SHARE_KEYS };
 	const struct share_key *r;
 	struct keys k;
 	off_t all;
 
 	REQUIRE(keys_take(&k, fd) == 0);
-	CHECK_EQ(atomic_load(&k.t->door[SHARE_DOORS - 1].word), 0);
+	CHECK_EQ(atomic_load(&k.t->qp[SHARE_QPS - 1].word), 0);
 	CHECK(!keys_row(&k, key_of(0)));
 	for (unsigned i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
 		uint32_t last = rows[i] - 1;
@@ -189,7 +189,7 @@ static void *reads(void *arg)
 
 static void many_look_while_it_grows(void)
 {
-	int fd = table_file(DOORS_END, F_SEAL_SHRINK | F_SEAL_SEAL);
+	int fd = table_file(QPS_END, F_SEAL_SHRINK | F_SEAL_SEAL);
 	pthread_t th[READERS];
 
 	REQUIRE(keys_take(&race.k, fd) == 0);

@@ -11,8 +11,8 @@
 #include "base/fdset.h"
 #include "base/log.h"
 #include "base/sys.h"
-#include "iwarp/iwarp.h"
-#include "shm/call.h"
+#include "rc/stream.h"
+#include "shm/cm.h"
 #include "shm/fdpass.h"
 #include "shm/greeting.h"
 #include "shm/shm.h"
@@ -186,13 +186,13 @@ void link_break(struct link *l, const char *why)
 	log_info("link to another process: %s", why);
 	for (uint32_t i = 0; i < l->slots; i++)
 		if (l->slot[i] && l->slot[i] != LINK_TOMB) {
-			link_whole(l, l->slot[i]);
+			link_half_end(l, l->slot[i]);
 			shm_broken(l->slot[i], why);
 		}
 	lock_put(&l->rx_lock);
-	meet_forget(l);
+	link_forget(l);
 	shm_open_link_gone(l);
-	call_forget(l);
+	shm_cm_forget(l);
 	if (l->wake_in)
 		loop_fd_del(&l->wake, wake_forgotten);
 	else
@@ -210,7 +210,7 @@ bool link_retire(struct link *l)
 
 	lock_get(&l->rx_lock);
 	idle = !l->dead && !l->bad && l->nvacant == l->slots && !l->nrequests &&
-	       !l->ncalls && !ring_has(&l->rx);
+	       !l->ncm && !ring_has(&l->rx);
 	if (idle) {
 		l->bad = l->retired = true;
 		link_wake_self(l);

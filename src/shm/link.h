@@ -8,7 +8,7 @@
  * records; fast.c the short way of small sends; pull.c large sends, which the receiver
  * fetches; link.c life, slots, sending; link_rx.c receiving, who is awake; member.c the
  * CQs that it feeds; meet.c how processes find each other (unix sockets: greeting.c what
- * is said there, host.c who listens); stream.c shared memory as the medium of a stream;
+ * is said there, host.c who listens); stream.c shared memory as the carrier of a stream;
  * open.c streams for QPs known by GID and number; call.c connections of the CM.
  *
  * Who receives. A poller that leases the link (dev/poll.h) looks at the ring; the
@@ -16,7 +16,7 @@
  * peer's next record is followed by a write to our eventfd, and the loop thread
  * receives. An armed CQ keeps the thread in charge, whoever polls beside it.
  *
- * Locks (outer first): park.lock, a poll group's lock > rx_lock > stream lock >
+ * Locks (outer first): match.lock, a poll group's lock > rx_lock > stream lock >
  * qp->lock > tx_lock. rx_lock is tried by pollers, waited for by the thread. */
 #ifndef ANYRDMA_SHM_LINK_H
 #define ANYRDMA_SHM_LINK_H
@@ -27,7 +27,7 @@
 #include "dev/poll.h"
 #include "shm/direct.h"
 #include "shm/grant.h"
-#include "shm/part.h"
+#include "shm/stream.h"
 #include "shm/rec.h"
 #include "shm/ring.h"
 
@@ -39,8 +39,8 @@ enum {
 	LINK_TURN_BYTES = 256 * 1024, /* or bytes */
 	LINK_BULK = 8 * 1024,	  /* bytes of a record that is part of much data */
 	LINK_REQUESTS_MAX = 256,  /* OPENs that wait for the loop thread */
-	LINK_CALLS_MAX = 1024,	  /* calls that do */
-	LINK_HANGUPS_MAX = 1 << 16, /* calls and their ends: more is an attack */
+	LINK_CM_MAX = 1024,	  /* calls that do */
+	LINK_CANCELS_MAX = 1 << 16, /* calls and their ends: more is an attack */
 	LINK_HALF_MAX = 4096,	  /* streams that the peer has not begun */
 	LINK_LATER_BYTES = 8 * 1024 * 1024, /* messages that wait for room */
 	LINK_CQ_BUCKETS = 256,
@@ -59,7 +59,7 @@ struct link_id {
 
 /* A CQ of whose QPs some have streams on the link: the link among the sources of its
  * poll group. */
-struct link_member {
+struct link_cq {
 	struct poll_source src;
 	struct link *l;
 	struct dev_cq *cq;
@@ -85,7 +85,7 @@ struct link {
 				  * anything else is received */
 	struct list requests; /* struct link_request, for the loop thread */
 	struct list calls;    /* call.c: the same */
-	unsigned nrequests, ncalls;
+	unsigned nrequests, ncm;
 	uint32_t pulled;      /* bytes fetched for the record being received: pull.c */
 	struct list owing;    /* streams to look at again: shm_part.owing */
 	struct list members;
@@ -151,7 +151,7 @@ int link_send_record(struct link *l, const void *rec, uint32_t bytes, enum rec_k
 /* Everything sent so far is in the ring before *end; false: some waits for room. */
 bool link_sent(struct link *l, uint32_t *end);
 /* The peer has taken what is before this position; its own word. */
-static inline bool link_taken(const struct link *l, uint32_t end)
+static inline bool link_consumed(const struct link *l, uint32_t end)
 {
 	return (int32_t)(atomic_load(&l->tx.sh->head) - end) >= 0;
 }
@@ -163,11 +163,11 @@ void link_post(struct link *l);
 void link_wake(struct link *l);
 
 /* member.c: CQ members, counted by streams. */
-int link_join(struct link *l, struct dev_cq *cq, struct link_member **out);
-void link_leave(struct link_member *m);
+int link_cq_join(struct link *l, struct dev_cq *cq, struct link_cq **out);
+void link_cq_leave(struct link_cq *m);
 
 /* link_rx.c: nothing has come and nothing is owed: a hint without a lock. */
-bool link_quiet(struct link *l);
+bool link_looks_idle(struct link *l);
 /* Receives; true if anything came. */
 bool link_run(struct link *l, bool by_thread);
 
@@ -179,7 +179,7 @@ bool shm_after(struct stream *s, bool by_thread);
 void shm_closed(struct stream *s, int err);  /* the peer closed */
 void shm_opened(struct stream *s, const struct rec_link *m);
 void shm_refused(struct stream *s);
-void shm_knocked(struct stream *s);
+void shm_announced(struct stream *s);
 /* READY has come. Loop thread, no lock. */
 void shm_ready(struct stream *s);
 /* A stream that was never started goes, and its slot. Loop thread, no lock. */

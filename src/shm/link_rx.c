@@ -4,8 +4,8 @@
 #include "shm/link_rx.h"
 
 #include "base/log.h"
-#include "iwarp/iwarp.h"
-#include "shm/call.h"
+#include "rc/stream.h"
+#include "shm/cm.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -55,11 +55,11 @@ void link_requests_run(struct loop_work *w)
 		lock_get(&l->rx_lock);
 	}
 	lock_put(&l->rx_lock);
-	call_requests(l);
+	shm_cm_requests(l);
 	link_put(l);
 }
 
-bool link_whole(struct link *l, struct stream *s)
+bool link_half_end(struct link *l, struct stream *s)
 {
 	bool was = s->shm.half;
 
@@ -98,15 +98,15 @@ static int receive_link(struct link *l, const void *rec, uint32_t bytes)
 	case LINK_REFUSED:
 		shm_refused(s);
 		return 0;
-	case LINK_KNOCK:
-		shm_knocked(s);
+	case LINK_ANNOUNCE:
+		shm_announced(s);
 		return 0;
 	case LINK_CLOSE:
-		link_whole(l, s);
+		link_half_end(l, s);
 		shm_closed(s, m.err);
 		return 0;
 	case LINK_READY:
-		if (!link_whole(l, s))
+		if (!link_half_end(l, s))
 			return -EPROTO;
 		l->starting = s;
 		return 0;
@@ -150,7 +150,7 @@ static int receive(struct link *l, bool by_thread, bool *moved)
 			return bytes ? -EPROTO : 0;
 		ret = kind == REC_STREAM ? receive_stream(l, rec, bytes, by_thread) :
 		      kind == REC_LINK	 ? receive_link(l, rec, bytes) :
-		      kind == REC_CALL	 ? call_receive(l, rec, bytes) :
+		      kind == REC_CM	 ? shm_cm_receive(l, rec, bytes) :
 					   -EPROTO;
 		if (ret)
 			return ret == -EAGAIN ? 0 : ret;
@@ -183,7 +183,7 @@ static void look_again(struct link *l, bool by_thread)
 
 static bool any_armed(struct link *l)
 {
-	struct link_member *m;
+	struct link_cq *m;
 	unsigned n = 0;
 
 	list_for_each(m, &l->members, node)
@@ -253,7 +253,7 @@ static void tell_room(struct link *l)
 /* Nothing has come and nothing is owed, as far as can be seen without a lock. While
  * another receives, the hint is old, and its line may be the producer's again: what is
  * read there means nothing then, and does no harm. */
-__attribute__((no_sanitize("thread"))) bool link_quiet(struct link *l)
+__attribute__((no_sanitize("thread"))) bool link_looks_idle(struct link *l)
 {
 	_Atomic uint32_t *next = atomic_load_explicit(&l->next, memory_order_relaxed);
 

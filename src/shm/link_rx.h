@@ -23,14 +23,14 @@ void link_unblock(struct link *l);
 void link_wake_ready(struct loop_fd *lf, uint32_t revents);
 void link_self_run(struct loop_work *w);
 void link_requests_run(struct loop_work *w);
-/* link_run() of the loop thread, which alone may start streams: park.lock is outside
+/* link_run() of the loop thread, which alone may start streams: match.lock is outside
  * of the locks that others hold here. */
 bool link_run_thread(struct link *l);
 /* The loop thread is to look. */
 void link_wake_self(struct link *l);
 /* The peer has decided about a stream that was half open; false: it was not. rx_lock
  * is held. */
-bool link_whole(struct link *l, struct stream *s);
+bool link_half_end(struct link *l, struct stream *s);
 /* Sets doze as link.h says. rx_lock is held. */
 void link_reconsider(struct link *l);
 

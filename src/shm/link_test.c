@@ -2,7 +2,7 @@
 /* A full ring: whoever waits for room gets some, though nobody else says anything. Both ends
  * are here, and the loop looks only when they ask for it: else the test decides who looks. */
 #include "shm/link_rx.h"
-#include "iwarp/iwarp.h"
+#include "rc/stream.h"
 #include "shm/greeting.h"
 #include "shm/shm.h"
 #include "tests/t.h"
@@ -57,7 +57,7 @@ static void down(void)
 }
 
 /* Nobody has the slot, so nothing comes of it. */
-static const struct rec_link knock = { .type = LINK_KNOCK, .slot = 7 };
+static const struct rec_link announce = { .type = LINK_ANNOUNCE, .slot = 7 };
 
 /* As the loop thread would be: since the last look, or since up(). */
 static bool woken(struct link *l, int ms)
@@ -83,7 +83,7 @@ static void eat_all(void)
 static void send_until_some_wait(void)
 {
 	while (!atomic_load(&from->waits))
-		CHECK_EQ(link_send(from, &knock), 0);
+		CHECK_EQ(link_send(from, &announce), 0);
 }
 
 /* As a stream does that has the room for all that it has to say, and does not care who waits. */
@@ -92,9 +92,9 @@ static void take_the_room(void)
 	void *at;
 
 	lock_get(&from->tx_lock);
-	while ((at = ring_reserve(&from->tx, sizeof(knock)))) {
-		memcpy(at, &knock, sizeof(knock));
-		ring_publish(&from->tx, sizeof(knock), REC_LINK);
+	while ((at = ring_reserve(&from->tx, sizeof(announce)))) {
+		memcpy(at, &announce, sizeof(announce));
+		ring_publish(&from->tx, sizeof(announce), REC_LINK);
 	}
 	lock_put(&from->tx_lock);
 }
@@ -168,7 +168,7 @@ static void nobody_is_forgotten(void)
 	for (i = 0; i < ROUNDS; i++) {
 		/* More than fits: at its end some wait, or have waited. */
 		for (int k = 0; k < RING_LINES; k++)
-			CHECK_EQ(link_send(from, &knock), 0);
+			CHECK_EQ(link_send(from, &announce), 0);
 		if (!waits_no_more())
 			break;
 	}
@@ -183,14 +183,14 @@ static void nobody_is_forgotten(void)
 static struct stream *talker(void)
 {
 	struct stream_param p = { .extended = true };
-	struct rdmap_hdr h = { .op = RDMAP_CTL, .last = true };
-	struct stream *s = stream_new(&shm_medium, &p);
+	struct rc_frame h = { .op = RC_CTL, .last = true };
+	struct stream *s = stream_new(&shm_carrier, &p);
 
 	if (!s || link_slot_take(from, s))
 		abort();
 	s->shm.started = s->shm.opened = true;
 	h.ctl.type = CTL_USER;
-	h.ctl.len = RDMAP_CTL_DATA;
+	h.ctl.len = RC_CTL_DATA;
 	lock_get(&s->lock);
 	for (int i = 0; i < CTLS; i++)
 		tx_ctl(s, &h);

@@ -3,7 +3,7 @@
 
 #include "base/log.h"
 #include "dev/share.h"
-#include "iwarp/iwarp.h"
+#include "rc/stream.h"
 #include "shm/direct.h"
 #include "shm/link.h"
 
@@ -14,7 +14,7 @@
 enum { PIECE_MIN = 32 * 1024 };
 
 _Static_assert((int)REC_PIECES >= (int)DEV_MAX_SGE, "all of a work request");
-_Static_assert((int)REC_PULL_MAX >= (int)IW_PULL_MAX, "all of a frame");
+_Static_assert((int)REC_PULL_MAX >= (int)RC_REFERENCE_MAX, "all of a frame");
 
 bool pull_offers(struct stream *s, const struct wqe *w)
 {
@@ -74,7 +74,7 @@ int pull_take(struct stream *s, const void *rec, const struct rec_stream *r)
 	if (ret) {
 		log_debug("stream in slot %u: a payload cannot be fetched: %s", s->shm.slot,
 			  strerror(-ret));
-		resp_nak(s, NAK_PULL);
+		resp_nak(s, NAK_COPY);
 	}
 	s->shm.l->pulled += s->rx.off;
 	return rx_frame_end(s);

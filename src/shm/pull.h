@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* A large send is not copied into the ring: the frame names the sender's memory, and
  * the receiver fetches it, once a receive is there, straight to its place. All else of
- * the frame is as ever. What cannot be fetched is refused (NAK_PULL) and sent. */
+ * the frame is as ever. What cannot be fetched is refused (NAK_COPY) and sent. */
 #ifndef ANYRDMA_SHM_PULL_H
 #define ANYRDMA_SHM_PULL_H
 
@@ -13,7 +13,7 @@ struct wqe;
 /* Bytes of a record behind its head, at most. */
 enum { PULL_ROOM = REC_PIECES * sizeof(struct rec_piece) };
 
-/* medium.pulls */
+/* carrier.pulls */
 bool pull_offers(struct stream *s, const struct wqe *w);
 /* Names len bytes from off on of the WQE in a record that rec_put() has written. Bytes
  * that this takes. */

@@ -4,45 +4,45 @@
 #include <errno.h>
 #include <string.h>
 
-/* The part of rdmap_hdr's union that the message has, without a control message's
+/* The part of rc_frame's union that the message has, without a control message's
  * data. */
-static uint32_t body_fixed(enum rdmap_op op)
+static uint32_t body_fixed(enum rc_op op)
 {
-	const struct rdmap_hdr *h = NULL;
+	const struct rc_frame *h = NULL;
 
 	switch (op) {
-	case RDMAP_READ_REQ:
+	case RC_READ_REQ:
 		return sizeof(h->read);
-	case RDMAP_ATOMIC_REQ:
+	case RC_ATOMIC_REQ:
 		return sizeof(h->atomic);
-	case RDMAP_ATOMIC_RESP:
+	case RC_ATOMIC_RESP:
 		return sizeof(h->atomic_resp);
-	case RDMAP_IMM:
-	case RDMAP_IMM_SE:
+	case RC_IMM:
+	case RC_IMM_SE:
 		return sizeof(h->imm);
-	case RDMAP_CTL:
+	case RC_CTL:
 		return sizeof(h->ctl) - sizeof(h->ctl.data);
 	default:
 		return 0;
 	}
 }
 
-static uint32_t body_len(const struct rdmap_hdr *h)
+static uint32_t body_len(const struct rc_frame *h)
 {
-	return body_fixed(h->op) + (h->op == RDMAP_CTL ? h->ctl.len : 0u);
+	return body_fixed(h->op) + (h->op == RC_CTL ? h->ctl.len : 0u);
 }
 
-uint32_t rec_head(const struct rdmap_hdr *h)
+uint32_t rec_head(const struct rc_frame *h)
 {
 	return (uint32_t)sizeof(struct rec_stream) + body_len(h);
 }
 
-static bool tagged(enum rdmap_op op)
+static bool tagged(enum rc_op op)
 {
-	return op == RDMAP_WRITE || op == RDMAP_READ_RESP;
+	return op == RC_WRITE || op == RC_READ_RESP;
 }
 
-void rec_put(void *at, uint32_t slot, const struct rdmap_hdr *h)
+void rec_put(void *at, uint32_t slot, const struct rc_frame *h)
 {
 	struct rec_stream *r = at;
 	uint32_t body = body_len(h);
@@ -59,24 +59,24 @@ void rec_put(void *at, uint32_t slot, const struct rdmap_hdr *h)
 }
 
 /* The message's own part: of a fixed size, but for the data of a control message. */
-static int body_get(const uint8_t *from, uint32_t n, struct rdmap_hdr *h)
+static int body_get(const uint8_t *from, uint32_t n, struct rc_frame *h)
 {
 	uint32_t fixed = body_fixed(h->op);
 
-	if (n < fixed || n - fixed > (h->op == RDMAP_CTL ? RDMAP_CTL_DATA : 0))
+	if (n < fixed || n - fixed > (h->op == RC_CTL ? RC_CTL_DATA : 0))
 		return -EPROTO;
 	if (n)
 		memcpy(&h->read, from, n);
-	return h->op == RDMAP_CTL && h->ctl.len != n - fixed ? -EPROTO : 0;
+	return h->op == RC_CTL && h->ctl.len != n - fixed ? -EPROTO : 0;
 }
 
-static bool is_send(enum rdmap_op op)
+static bool is_send(enum rc_op op)
 {
-	return op == RDMAP_SEND || op == RDMAP_SEND_INV || op == RDMAP_SEND_SE ||
-	       op == RDMAP_SEND_SE_INV;
+	return op == RC_SEND || op == RC_SEND_INV || op == RC_SEND_SE ||
+	       op == RC_SEND_SE_INV;
 }
 
-static bool pull_fits(const struct rec_stream *r, const struct rdmap_hdr *h)
+static bool pull_fits(const struct rec_stream *r, const struct rc_frame *h)
 {
 	return is_send(h->op) && !h->payload && r->body &&
 	       r->body % sizeof(struct rec_piece) == 0 &&
@@ -84,7 +84,7 @@ static bool pull_fits(const struct rec_stream *r, const struct rdmap_hdr *h)
 }
 
 int rec_get_pieces(const void *at, const struct rec_stream *r, struct rec_piece *p,
-		   struct rdmap_hdr *h)
+		   struct rc_frame *h)
 {
 	int n = (int)(r->body / sizeof(*p));
 
@@ -97,7 +97,7 @@ int rec_get_pieces(const void *at, const struct rec_stream *r, struct rec_piece 
 	return n;
 }
 
-int rec_get(const void *at, uint32_t bytes, struct rec_stream *r, struct rdmap_hdr *h)
+int rec_get(const void *at, uint32_t bytes, struct rec_stream *r, struct rc_frame *h)
 {
 	uint32_t head;
 
@@ -105,10 +105,10 @@ int rec_get(const void *at, uint32_t bytes, struct rec_stream *r, struct rdmap_h
 		return -EPROTO;
 	memcpy(r, at, sizeof(*r));
 	head = (uint32_t)sizeof(*r) + r->body;
-	if ((r->op > RDMAP_ATOMIC_RESP && r->op != RDMAP_CTL) || r->op == RDMAP_TERMINATE ||
+	if ((r->op > RC_ATOMIC_RESP && r->op != RC_CTL) || r->op == RC_TERMINATE ||
 	    head > bytes)
 		return -EPROTO;
-	h->op = (enum rdmap_op)r->op;
+	h->op = (enum rc_op)r->op;
 	h->last = r->flags & REC_LAST;
 	h->ack_req = r->flags & REC_ACK_REQ;
 	h->payload = bytes - head;

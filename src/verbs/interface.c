@@ -5,8 +5,8 @@
 #include "base/fdset.h"
 #include "dev/dev.h"
 #include "dev/gid.h"
-#include "iwarp/iwarp.h"
-#include "shm/call.h"
+#include "rc/stream.h"
+#include "shm/cm.h"
 
 static void qp_made_by_cm(struct ibv_qp *qp)
 {
@@ -34,14 +34,14 @@ static const struct anyrdma_interface table = {
 	.active_mtu = gid_active_mtu,
 	.gid_watch = gid_watch,
 	.qp_made_by_cm = qp_made_by_cm,
-	.stream_expect = park_expect,
-	.stream_unexpect = park_unexpect,
+	.stream_expect = match_expect,
+	.stream_unexpect = match_unexpect,
 	.stream_open = stream_open,
-	.call_listen = call_listen,
-	.call_unlisten = call_unlisten,
-	.stream_call = stream_call,
+	.stream_listen = stream_listen,
+	.stream_unlisten = stream_unlisten,
+	.stream_connect = stream_connect,
 	.stream_adopt = stream_adopt,
-	.stream_answered = stream_answered,
+	.stream_opened = stream_opened,
 	.stream_accept = stream_accept,
 	.stream_reject = stream_reject,
 	.stream_has_news = stream_has_news,

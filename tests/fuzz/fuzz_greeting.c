@@ -14,7 +14,7 @@
 #include "base/conf.h"
 #include "dev/share.h"
 #include "passing.h"
-#include "shm/meet.h"
+#include "shm/setup.h"
 
 #include <dirent.h>
 #include <sched.h>
@@ -75,7 +75,7 @@ enum kind {
 
 /* What the peer has in its memory. */
 struct pages {
-	struct gate_page right, wrong;
+	struct memid_page right, wrong;
 };
 
 struct conn {
@@ -92,7 +92,7 @@ struct conn {
 	uint64_t word;	    /* to be proved by */
 	struct link_id id;
 	struct grant_hello ours, theirs;
-	struct meet meet;
+	struct link_wait link_wait;
 	atomic_bool answered;
 };
 
@@ -182,15 +182,15 @@ static uint16_t any_port(void)
 static int listen_somewhere(uint16_t *port)
 {
 	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-	struct meet_name name;
+	struct link_name name;
 	struct sockaddr_un un;
 	socklen_t len;
 
 	MUST(fd >= 0);
 	do {
 		*port = any_port();
-		meet_name_of(*port, &name);
-		len = meet_address(&name, &un);
+		link_name_of_port(*port, &name);
+		len = link_name_address(&name, &un);
 	} while (bind(fd, (struct sockaddr *)&un, len));
 	MUST(!listen(fd, 8));
 	return fd;
@@ -236,10 +236,10 @@ static bool meets_are_over(void)
 {
 	bool over;
 
-	meets_lock();
-	over = !meets.visitors && list_empty(&meets.guests) && list_empty(&meets.links) &&
-	       list_empty(&meets.known);
-	meets_unlock();
+	setups_lock();
+	over = !setups.incoming && list_empty(&setups.pending) && list_empty(&setups.links) &&
+	       list_empty(&setups.known);
+	setups_unlock();
 	return over;
 }
 
@@ -269,13 +269,13 @@ static struct link *link_of(const struct conn *c)
 {
 	struct link *l, *found = NULL;
 
-	meets_lock();
-	list_for_each(l, &meets.links, all)
+	setups_lock();
+	list_for_each(l, &setups.links, all)
 		if (!memcmp(&l->peer, &c->id, sizeof(c->id)))
 			found = l;
 	if (found)
 		link_get(found);
-	meets_unlock();
+	setups_unlock();
 	return found;
 }
 
@@ -322,21 +322,21 @@ static void conn_init(struct run *r, struct conn *c)
 
 static void visit(struct conn *c)
 {
-	struct meet_name name;
+	struct link_name name;
 	struct sockaddr_un un;
 	socklen_t len;
 
 	if (c->sock >= 0 || c->caller)
 		return;
-	meet_name_of(home.port, &name);
-	len = meet_address(&name, &un);
+	link_name_of_port(home.port, &name);
+	len = link_name_address(&name, &un);
 	c->sock = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
 	MUST(c->sock >= 0 && !connect(c->sock, (struct sockaddr *)&un, len));
 }
 
-static void met(struct meet *m, struct link *l, int err)
+static void met(struct link_wait *m, struct link *l, int err)
 {
-	struct conn *c = container_of(m, struct conn, meet);
+	struct conn *c = container_of(m, struct conn, link_wait);
 
 	MUST(!l == !!err);
 	atomic_store(&c->answered, true);
@@ -351,10 +351,10 @@ static void wait_for_answer(struct conn *c)
 		MUST(now() < end);
 		sched_yield();
 	}
-	if (!c->meet.link)
+	if (!c->link_wait.link)
 		return;
 	MUST(c->good || c->muddled || c->exists);
-	link_put(c->meet.link);
+	link_put(c->link_wait.link);
 }
 
 static void ask(struct run *r, struct conn *c)
@@ -364,8 +364,8 @@ static void ask(struct run *r, struct conn *c)
 	if (c->sock >= 0 || c->caller)
 		return;
 	c->caller = true;
-	c->meet.done = met;
-	meet_ask(home.at[i], &c->meet);
+	c->link_wait.done = met;
+	link_find_port(home.at[i], &c->link_wait);
 	c->sock = accept4(home.listener[i], NULL, NULL, SOCK_CLOEXEC);
 	if (c->sock >= 0)
 		return;
@@ -453,7 +453,7 @@ static bool hear_greeting(struct run *r, struct conn *c, int flags)
  * link in its place. */
 static void hear_prove(struct conn *c, uint64_t at)
 {
-	struct gate_page p;
+	struct memid_page p;
 	struct iovec here = { &p, sizeof(p) };
 	struct iovec there = { (void *)(uintptr_t)at, sizeof(p) };
 
@@ -758,7 +758,7 @@ static void first(struct run *r)
 	setenv("ANYRDMA_TRANSPORT", "shm", 1);
 	do
 		home.port = any_port();
-	while (meet_listen(home.port));
+	while (link_listen_port(home.port));
 	for (int i = 0; i <= CONNS; i++)
 		home.listener[i] = listen_somewhere(&home.at[i]);
 	make_kinds();

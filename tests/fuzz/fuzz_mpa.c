@@ -2,7 +2,7 @@
 /* MPA frames and our header in them: decoding uses no byte beyond those given,
  * decides the same however many follow, never asks for bytes past the frame,
  * and what a decoder accepts survives encoding. */
-#include "iwarp/mpa.h"
+#include "tcp/mpa.h"
 
 #include <errno.h>
 #include <stdbool.h>

@@ -2,7 +2,7 @@
 /* DDP/RDMAP headers: whatever the bytes, decoding uses no byte beyond those
  * given, decides the same however many follow, and what it accepts survives
  * encoding. */
-#include "iwarp/rdmap.h"
+#include "tcp/rdmap.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -17,7 +17,7 @@ static void must(bool cond)
 }
 
 /* A copy of exactly n bytes: a sanitizer sees a byte too many. */
-static int decode_alone(const uint8_t *data, size_t n, struct rdmap_hdr *h)
+static int decode_alone(const uint8_t *data, size_t n, struct rc_frame *h)
 {
 	uint8_t *p = malloc(n ? n : 1);
 	int ret;
@@ -31,10 +31,10 @@ static int decode_alone(const uint8_t *data, size_t n, struct rdmap_hdr *h)
 	return ret;
 }
 
-static void round_trip(const struct rdmap_hdr *h, int len)
+static void round_trip(const struct rc_frame *h, int len)
 {
 	uint8_t one[RDMAP_HDR_MAX], two[RDMAP_HDR_MAX];
-	struct rdmap_hdr again;
+	struct rc_frame again;
 	size_t n;
 
 	memset(&again, 0, sizeof(again));
@@ -49,7 +49,7 @@ static void round_trip(const struct rdmap_hdr *h, int len)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	size_t max = size < RDMAP_HDR_MAX + 8 ? size : RDMAP_HDR_MAX + 8;
-	struct rdmap_hdr h;
+	struct rc_frame h;
 	int last = -EAGAIN;
 
 	for (size_t n = 0; n <= max; n++) {

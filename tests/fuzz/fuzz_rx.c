@@ -15,8 +15,8 @@
  * completes exactly once and in order, the end of the stream is told, and all
  * can be destroyed. */
 #include "base/be.h"
-#include "iwarp/crc32c.h"
-#include "iwarp/iwarp.h"
+#include "tcp/crc32c.h"
+#include "rc/stream.h"
 #include "victim.h"
 
 #include <fcntl.h>
@@ -191,7 +191,7 @@ static void connect_qp(struct run *r)
 static void on_control(void *user, enum stream_ctl type, const uint8_t *data, size_t len)
 {
 	struct run *r = user;
-	uint8_t copy[RDMAP_CTL_DATA];
+	uint8_t copy[RC_CTL_DATA];
 
 	(void)type;
 	MUST(!atomic_load(&r->released));

@@ -18,7 +18,7 @@
  * descriptor is closed when the peer's is, and all can be destroyed. */
 #include "base/be.h"
 #include "dev/share.h"
-#include "iwarp/iwarp.h"
+#include "rc/stream.h"
 #include "shm/fdpass.h"
 #include "shm/greeting.h"
 #include "victim.h"
@@ -86,7 +86,7 @@ enum {
 	TURNS = 50,
 	GRANT_TURNS = 400,
 };
-#define PEER_DOOR (1ull << 32 | 1)
+#define PEER_SHARE_ID (1ull << 32 | 1)
 
 /* Another connection, and the address of all. */
 static struct {
@@ -174,7 +174,7 @@ static void open_device(void)
 
 static uint8_t source[REGION];
 
-static struct gate_page page;
+static struct memid_page page;
 
 static void publish(struct share_table *t, uint32_t key, uint64_t len, void *addr,
 		    uint64_t pd, uint32_t access)
@@ -198,8 +198,8 @@ static int table_fd(void)
 	MUST(!fcntl(table, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_SEAL));
 	t->version = SHARE_VERSION;
 	t->key_inv = 1;
-	t->door[0].word = (PEER_DOOR >> 32 << 32) | SHARE_SEND;
-	t->door[0].pd = PEER_PD;
+	t->qp[0].word = (PEER_SHARE_ID >> 32 << 32) | SHARE_SEND;
+	t->qp[0].pd = PEER_PD;
 	publish(t, KEY_GOOD, REGION, source, PEER_PD, SHARE_REGION);
 	publish(t, KEY_UNMAPPED, REGION, (void *)0x1000, PEER_PD, SHARE_REGION);
 	publish(t, KEY_OTHER_PD, REGION, source, PEER_PD + 1, SHARE_REGION);
@@ -316,7 +316,7 @@ static void grant(struct run *r)
 {
 	struct grant_msg m = { .type = GRANT_PROVE, .at = (uintptr_t)&page };
 
-	page = (struct gate_page){ r->theirs.challenge, PROOF_WORD };
+	page = (struct memid_page){ r->theirs.challenge, PROOF_WORD };
 	pass_message(r->sock, &m, sizeof(m), NULL, 0);
 }
 
@@ -465,7 +465,7 @@ static void act_link(struct run *r)
 	struct rec_link m = { .type = u8(r), .unreliable = !!(r->how & F_UC),
 			      .slot = slot_of(r, u8(r)), .from = u8(r), .err = -(int)u8(r),
 			      .src_qpn = r->qpn, .dst_qpn = r->w.qp->qp_num,
-			      .door = PEER_DOOR, .src_gid = home.gid, .dst_gid = home.gid };
+			      .share_id = PEER_SHARE_ID, .src_gid = home.gid, .dst_gid = home.gid };
 
 	r->opened |= m.type == LINK_OPENED || m.type == LINK_READY;
 	if (m.type == LINK_OPENED)
@@ -563,8 +563,8 @@ static void hear(struct run *r)
 		give_keys(r);
 	if (m.type != GRANT_PROVE || r->tried)
 		return;
-	MUST(((const struct gate_page *)m.at)->nonce == r->ours.challenge);
-	answer.word = ((const struct gate_page *)m.at)->word;
+	MUST(((const struct memid_page *)m.at)->nonce == r->ours.challenge);
+	answer.word = ((const struct memid_page *)m.at)->word;
 	r->tried = r->proved = true;
 	pass_message(r->sock, &answer, sizeof(answer), NULL, 0);
 }

@@ -32,7 +32,7 @@ enum {
 };
 
 /* Bounds of descriptors: USER_HALF_OPEN_MAX, USER_WAITING_MAX, USER_LINGER_MAX,
- * MEET_VISITORS and MEET_VISITORS_ALL. */
+ * SETUPS_PER_PROCESS and SETUPS_ALL. */
 enum { HALF_OPEN = 256, WAITING = 1024, LINGER = 256, VISITORS = 256, VISITORS_ALL = 1024 };
 
 /* What all processes know. */

@@ -50,7 +50,7 @@ static struct {
 	int listener, sock[64], socks;
 	uint32_t port; /* of the one it is hostile to */
 	uint64_t serial;
-	struct gate_page page;
+	struct memid_page page;
 } bad;
 
 static socklen_t name_of(uint32_t port, struct sockaddr_un *un)

@@ -19,7 +19,7 @@ enum {
 	BUSY_MS = 20, /* the listener has more requests than it can hold */
 	NEWS_MS = 10,
 };
-_Static_assert(ADDR_LEN + (int)MPA_OURS_MAX <= (int)CALL_DATA_MAX, "a request fits");
+_Static_assert(ADDR_LEN + (int)MPA_OURS_MAX <= (int)STREAM_REQUEST_MAX, "a request fits");
 
 bool user_link_wanted(void)
 {
@@ -30,9 +30,9 @@ bool user_link_wanted(void)
 
 static void link_call(struct user_id *u)
 {
-	uint8_t req[CALL_DATA_MAX] = { 0 };
+	uint8_t req[STREAM_REQUEST_MAX] = { 0 };
 	const struct sockaddr *dst = (struct sockaddr *)&u->dst;
-	struct call_names names;
+	struct stream_names names;
 	bool asked;
 
 	lock_assert_held(&u->lock);
@@ -40,7 +40,7 @@ static void link_call(struct user_id *u)
 	memcpy(req + ADDR_LEN, u->nego->out, u->nego->out_len);
 	port_names(u->ps, dst, &names);
 	user_get(u);
-	u->stream = cm_dev->stream_call(&names, req, ADDR_LEN + u->nego->out_len,
+	u->stream = cm_dev->stream_connect(&names, req, ADDR_LEN + u->nego->out_len,
 					&user_upcalls, u, &asked);
 	if (!u->stream) {
 		int err = errno;
@@ -133,7 +133,7 @@ static int link_open(struct user_id *u)
 	lock_assert_held(&u->lock);
 	user_wire_tcp.close(u); /* of an earlier attempt */
 	user_stream_param(u, &p);
-	ret = cm_dev->stream_answered(u->stream, &p);
+	ret = cm_dev->stream_opened(u->stream, &p);
 	if (ret)
 		user_stream_release(u);
 	return ret;
@@ -248,7 +248,7 @@ static void released(void *user)
 	user_put(user);
 }
 
-static const struct call_user callee = { .incoming = incoming, .released = released };
+static const struct listener_user callee = { .incoming = incoming, .released = released };
 
 /* Without it the listener has TCP alone. */
 void user_link_listen(struct user_id *u)
@@ -256,7 +256,7 @@ void user_link_listen(struct user_id *u)
 	if (!user_link_wanted())
 		return;
 	user_get(u);
-	u->lis->calls = cm_dev->call_listen(u->port.name_fd, u->port.name, &callee, u);
+	u->lis->calls = cm_dev->stream_listen(u->port.name_fd, u->port.name, &callee, u);
 	if (u->lis->calls)
 		return;
 	log_info("RDMA port %u: no calls over shared memory: %s", u->port.num,

@@ -96,9 +96,9 @@ static struct user_id *child_new(struct user_id *lis) REQUIRES(lis->lock)
  * listener's end may drop the list's. */
 static void child_add(struct user_id *lis, struct user_id *child) REQUIRES(lis->lock)
 {
-	child->origin = crowd_origin((struct sockaddr *)&child->dst);
+	child->origin = origin_of((struct sockaddr *)&child->dst);
 	list_add_tail(&lis->lis->half, &child->child_link);
-	lis->lis->crowd.from[child->origin]++;
+	lis->lis->origins.from[child->origin]++;
 	lis->lis->half_count++;
 	user_get(child);
 }
@@ -229,7 +229,7 @@ static void half_leave(struct user_id *lis, struct user_id *child) REQUIRES(lis-
 	struct user_listener *l = lis->lis;
 
 	list_del(&child->child_link);
-	l->crowd.from[child->origin]--;
+	l->origins.from[child->origin]--;
 	l->half_count--;
 	if (l->crowded && l->half_count <= USER_HALF_OPEN_MAX / 2)
 		resume_locked(lis);
@@ -239,11 +239,11 @@ static void half_leave(struct user_id *lis, struct user_id *child) REQUIRES(lis-
 static struct user_id *greediest(struct user_id *lis) REQUIRES(lis->lock)
 {
 	struct user_listener *l = lis->lis;
-	uint32_t most = crowd_most(&l->crowd);
+	uint32_t most = origin_most(&l->origins);
 	struct user_id *child;
 
 	list_for_each(child, &l->half, child_link)
-		if (l->crowd.from[child->origin] == most)
+		if (l->origins.from[child->origin] == most)
 			return child;
 	return NULL;
 }
@@ -571,7 +571,7 @@ void user_listener_stop(struct user_id *u)
 {
 	struct user_listener *l = u->lis;
 	struct list lost = LIST_INIT(lost);
-	struct call_listener *calls;
+	struct stream_listener *calls;
 	struct list *n;
 	bool watched;
 
@@ -579,14 +579,14 @@ void user_listener_stop(struct user_id *u)
 	while ((n = list_pop(&l->half)) || (n = list_pop(&l->waiting)))
 		list_add_tail(&lost, n);
 	l->half_count = l->waiting_count = 0;
-	l->crowd = (struct crowd){ 0 };
+	l->origins = (struct origins){ 0 };
 	watched = l->watched;
 	l->watched = false;
 	calls = l->calls;
 	l->calls = NULL;
 	lock_put(&u->lock);
 	if (calls)
-		cm_dev->call_unlisten(calls);
+		cm_dev->stream_unlisten(calls);
 	if (watched) {
 		/* At once, and for copies in forked children too: the port is
 		 * free when the caller returns, the queue is reset. */

@@ -186,14 +186,14 @@ static void name_make(enum rdma_port_space ps, const struct sockaddr *sa, bool a
 	snprintf(name + n, PORT_NAME_MAX + 1 - (size_t)n, "%s/%u", text, port);
 }
 
-void port_names(enum rdma_port_space ps, const struct sockaddr *sa, struct call_names *out)
+void port_names(enum rdma_port_space ps, const struct sockaddr *sa, struct stream_names *out)
 {
 	const struct sockaddr_in6 *in6 = (const struct sockaddr_in6 *)sa;
 	struct sockaddr_in any4 = { .sin_family = AF_INET }, in4 = any4;
 	struct sockaddr_in6 any6 = { .sin6_family = AF_INET6 };
 	uint16_t port = sa_port(sa);
 
-	_Static_assert((int)PORT_NAME_MAX <= (int)CALL_NAME_MAX, "every name fits");
+	_Static_assert((int)PORT_NAME_MAX <= (int)STREAM_NAME_MAX, "every name fits");
 	if (sa->sa_family == AF_INET6 && IN6_IS_ADDR_V4MAPPED(&in6->sin6_addr)) {
 		memcpy(&in4.sin_addr, in6->sin6_addr.s6_addr + 12, 4);
 		sa = (const struct sockaddr *)&in4;

@@ -66,7 +66,7 @@ int port_tcp_bound(const struct sockaddr *sa, bool afonly, uint16_t port);
 /* True if some process of this namespace owns the port for that address. */
 bool port_owned(enum rdma_port_space ps, const struct sockaddr *sa, uint16_t port);
 /* The names that a listener for sa may have, the most specific first. */
-void port_names(enum rdma_port_space ps, const struct sockaddr *sa, struct call_names *out);
+void port_names(enum rdma_port_space ps, const struct sockaddr *sa, struct stream_names *out);
 /* A source port number for an id that owns none; a number only. */
 uint16_t port_number(void);
 

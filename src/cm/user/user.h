@@ -14,7 +14,7 @@
 #ifndef ANYRDMA_CM_USER_USER_H
 #define ANYRDMA_CM_USER_USER_H
 
-#include "base/crowd.h"
+#include "base/origin.h"
 #include "base/list.h"
 #include "base/lock.h"
 #include "cm/backend.h"
@@ -22,7 +22,7 @@
 #include "cm/user/port.h"
 #include "cm/user/state.h"
 #include "cm/user/wire.h"
-#include "iwarp/mpa.h"
+#include "tcp/mpa.h"
 
 #include <stdatomic.h>
 
@@ -77,10 +77,10 @@ struct user_listener {
 	uint32_t undelivered;	/* CONNECT_REQUESTs queued and not fetched */
 	uint32_t half_count, waiting_count;
 	struct list half;	/* children without a whole request, oldest first */
-	struct crowd crowd;	/* where these come from */
+	struct origins origins;	/* where these come from */
 	struct list waiting;	/* children with one, above the backlog */
 	bool paused;		/* out of descriptors, crowded, or too many wait */
-	struct call_listener *calls; /* link.c; or NULL */
+	struct stream_listener *calls; /* link.c; or NULL */
 	bool crowded;		/* too many half-open streams, all of them young */
 };
 

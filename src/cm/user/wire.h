@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* What carries the messages of a connection until its stream is open, and opens that.
- * conn.c says what a connection does; a wire moves frames (iwarp/mpa.h) and tells what
+ * conn.c says what a connection does; a wire moves frames (tcp/mpa.h) and tells what
  * it hears by the functions of conn.c (user.h).
  *
  * Everything here is called with the id's lock held, in both directions. */
@@ -8,7 +8,7 @@
 #define ANYRDMA_CM_USER_WIRE_H
 
 #include "base/lock.h"
-#include "iwarp/mpa.h"
+#include "tcp/mpa.h"
 
 struct user_id;
 

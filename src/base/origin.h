@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* How many come from where, so that the greediest can be told when there are too many: by
+ * IPv4 address, or by network of 64 bits in IPv6, where everybody has many addresses. Two
+ * origins may share a count. The user has a lock. */
+#ifndef ANYRDMA_BASE_CROWD_H
+#define ANYRDMA_BASE_CROWD_H
+
+#include <netinet/in.h>
+#include <stdint.h>
+#include <string.h>
+#include <sys/socket.h>
+
+enum { CROWD_ORIGINS = 256 };
+
+struct origins {
+	uint32_t from[CROWD_ORIGINS];
+};
+
+/* An IPv4 address, mapped or not, is the same one. Other families: 0. */
+static inline uint8_t origin_of(const struct sockaddr *sa)
+{
+	const struct sockaddr_in *in4 = (const void *)sa;
+	const struct sockaddr_in6 *in6 = (const void *)sa;
+	uint64_t v = 0;
+
+	if (sa->sa_family == AF_INET)
+		v = in4->sin_addr.s_addr;
+	else if (sa->sa_family == AF_INET6 && IN6_IS_ADDR_V4MAPPED(&in6->sin6_addr))
+		v = in6->sin6_addr.s6_addr32[3];
+	else if (sa->sa_family == AF_INET6)
+		memcpy(&v, &in6->sin6_addr, sizeof(v));
+	return (uint8_t)(v * 0x9e3779b97f4a7c15u >> 56);
+}
+
+static inline uint32_t origin_most(const struct origins *c)
+{
+	uint32_t most = 0;
+
+	for (unsigned i = 0; i < CROWD_ORIGINS; i++)
+		if (c->from[i] > most)
+			most = c->from[i];
+	return most;
+}
+
+#endif

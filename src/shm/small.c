@@ -1,0 +1,230 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "shm/small.h"
+
+#include "base/guard.h"
+#include "dev/complete.h"
+#include "rc/stream.h"
+#include "shm/link.h"
+
+#include <string.h>
+
+enum {
+	SMALL_MAX = 4096, /* bytes of payload: qp->lock is held while they are copied */
+	/* composed before they go to the ring, see ring_put() */
+	SMALL_FEW = 7 * RING_LINE - sizeof(struct rec_stream),
+};
+
+/* ---- sending -------------------------------------------------------------------- */
+
+/* As want_ack() in batch.c. */
+static bool wants_ack(struct stream *s, const struct wqe *w)
+{
+	struct dev_sq *sq = &s->qp->sq;
+	uint32_t out = sq->next + 1 - s->tx.acked;
+	bool wants;
+
+	s->tx.sig_since_req |= !!(w->send_flags & IBV_SEND_SIGNALED);
+	wants = (sq->next + 1 == sq->tail && s->tx.sig_since_req) ||
+		(out >= sq->max_wr / 2 && (out & 7) == 0) || out >= sq->max_wr;
+	s->tx.sig_since_req &= !wants;
+	return wants;
+}
+
+/* 0 or -errno: then it is for others to find out and to say. */
+static int payload_get(const struct dev_qp *qp, struct wqe *w, uint8_t *to)
+{
+	struct mr_slot *ref;
+	void *from;
+	int ret;
+
+	if (w->is_inline) {
+		memcpy(to, wqe_inline(w), w->length);
+		return 0;
+	}
+	if (!w->length)
+		return 0;
+	ret = mr_get(qp->pd, w->sge[0].lkey, w->sge[0].addr, w->length, MR_LOCAL_READ, &ref,
+		     &from);
+	if (ret)
+		return ret;
+	ret = guard_copy_from(to, from, w->length) ? 0 : -1;
+	mr_put(ref);
+	return ret;
+}
+
+static void header_put(struct stream *s, struct rec_stream *r, const struct wqe *w)
+{
+	uint8_t flags = REC_LAST;
+
+	lock_assert_held(&s->lock);
+	if (wants_ack(s, w))
+		flags |= REC_ACK_REQ;
+	r->slot = s->shm.peer;
+	r->op = w->send_flags & IBV_SEND_SOLICITED ? RC_SEND_SE : RC_SEND;
+	r->body = 0;
+	r->stag = 0;
+	r->msn = s->tx.msn0++;
+	r->to = 0;
+	r->ack = 0;
+	if (s->rx.ack_owed) {
+		flags |= REC_ACK;
+		r->ack = (s->rx.expected - 1) & 0xffffff;
+		resp_acked(s);
+	}
+	r->flags = flags;
+}
+
+/* One SGE that holds the message, or inline data. */
+static bool is_simple(const struct wqe *w)
+{
+	return w->opcode == IBV_WR_SEND && w->length <= SMALL_MAX &&
+	       (w->is_inline || w->num_sge == 1 || !w->length) &&
+	       !(w->send_flags & IBV_SEND_FENCE);
+}
+
+/* False: nothing was written that shows, or changed. */
+NO_TSA static bool put(struct stream *s, struct wqe *w)
+{
+	uint32_t bytes = (uint32_t)sizeof(struct rec_stream) + w->length;
+	struct ring_tx *tx = &s->shm.l->tx;
+	struct rec_stream *r = ring_reserve(tx, bytes);
+
+	if (!r || payload_get(s->qp, w, (uint8_t *)(r + 1)))
+		return false;
+	header_put(s, r, w);
+	ring_publish(tx, bytes, REC_STREAM);
+	return true;
+}
+
+NO_TSA static bool put_few(struct stream *s, struct wqe *w)
+{
+	struct {
+		_Alignas(RING_LINE) struct rec_stream r;
+		uint8_t payload[SMALL_FEW];
+	} rec;
+	uint32_t bytes = (uint32_t)sizeof(rec.r) + w->length;
+	struct ring_tx *tx = &s->shm.l->tx;
+
+	memset(rec.payload, 0, RING_LINE - sizeof(rec.r)); /* of the line, all is shown */
+	if (!ring_reserve(tx, bytes) || payload_get(s->qp, w, rec.payload))
+		return false;
+	header_put(s, &rec.r, w);
+	return ring_put(tx, &rec, bytes, REC_STREAM);
+}
+
+NO_TSA bool small_send(struct stream *s)
+{
+	struct link *l = s->shm.l;
+	struct dev_qp *qp = s->qp;
+	struct dev_sq *sq = &qp->sq;
+
+	if (!stream_settled(s) || qp->qp.qp_type != IBV_QPT_RC ||
+	    atomic_load_explicit(&l->waits, memory_order_relaxed))
+		return false;
+	while (sq->next != sq->tail) {
+		struct wqe *w = sq_at(sq, sq->next);
+
+		if (!is_simple(w) || !(w->length <= SMALL_FEW ? put_few(s, w) : put(s, w)))
+			return false;
+		s->tx.moved += sizeof(struct rec_stream) + w->length;
+		sq->next++;
+	}
+	return true;
+}
+
+bool small_ack(struct stream *s)
+{
+	struct rc_frame h = { .op = RC_CTL, .last = true };
+	uint32_t bytes = rec_head(&h);
+	struct link *l = s->shm.l;
+	void *at = NULL;
+
+	lock_assert_held(&s->lock);
+	if (!s->shm.opened || s->shm.closed_out)
+		return false;
+	h.ctl.type = CTL_ACK;
+	h.ctl.number = (s->rx.expected - 1) & 0xffffff;
+	lock_get(&l->tx_lock);
+	if (!atomic_load_explicit(&l->waits, memory_order_relaxed))
+		at = ring_reserve(&l->tx, bytes);
+	if (at) {
+		rec_put(at, s->shm.peer, &h);
+		ring_publish(&l->tx, bytes, REC_STREAM);
+		s->tx.moved += bytes;
+	}
+	lock_put(&l->tx_lock);
+	if (!at)
+		return false;
+	resp_acked(s);
+	link_wake(l);
+	return true;
+}
+
+/* ---- receiving -------------------------------------------------------------------- */
+
+/* A whole send in one record, that was to come next. */
+static bool is_next(const struct stream *s, const struct rec_stream *r)
+{
+	const struct rc_rx *rx = &s->rx;
+
+	return (r->op == RC_SEND || r->op == RC_SEND_SE) &&
+	       (r->flags & ~(REC_ACK | REC_ACK_REQ)) == REC_LAST && !r->body && !r->to &&
+	       r->msn == rx->msn0 && rx->begun && !rx->drop && !rx->imm_have &&
+	       !rx->msg_off && rx->srqn == NO_SRQ && s->tx.hold == HOLD_NONE &&
+	       !s->tx.silent;
+}
+
+/* Where it goes, and copies it there. The receive, or NULL. */
+static const struct rqe *place_locked(struct dev_qp *qp, const void *from, uint32_t bytes)
+{
+	struct dev_rq *rq = &qp->rq;
+	const struct rqe *e = rq_at(rq, rq->head);
+	struct mr_slot *ref;
+	void *to;
+	int ret;
+
+	lock_assert_held(&qp->lock);
+	if (!qp_heard_locked(qp) || qp->cur_valid || rq->head == rq->tail ||
+	    e->num_sge != 1 || bytes > e->sge[0].length || !bytes)
+		return NULL;
+	if (mr_get(qp->pd, e->sge[0].lkey, e->sge[0].addr, bytes, IBV_ACCESS_LOCAL_WRITE,
+		   &ref, &to))
+		return NULL;
+	ret = place_bytes(to, from, bytes);
+	mr_put(ref);
+	if (ret)
+		return NULL;
+	rq->head++;
+	return e;
+}
+
+bool small_receive(struct stream *s, const void *rec, uint32_t bytes)
+{
+	struct ibv_wc wc = { .status = IBV_WC_SUCCESS, .opcode = IBV_WC_RECV };
+	const struct rqe *e = NULL;
+	struct dev_qp *qp = s->qp;
+	struct rec_stream r;
+
+	lock_assert_held(&s->lock);
+	memcpy(&r, rec, sizeof(r));
+	wc.byte_len = bytes - (uint32_t)sizeof(r);
+	if (!qp || wc.byte_len > SMALL_MAX || !is_next(s, &r) ||
+	    qp->qp.qp_type != IBV_QPT_RC || qp->srq)
+		return false;
+	lock_get(&qp->lock);
+	/* The acknowledgement first: its completion may fail the QP. Who takes the record
+	 * instead finds it done. */
+	if (!(r.flags & REC_ACK) || req_ack_locked(s, r.ack & 0xffffff))
+		e = place_locked(qp, (const uint8_t *)rec + sizeof(r), wc.byte_len);
+	if (e && recv_complete_locked(qp, e, &wc, r.op == RC_SEND_SE))
+		qp_to_err_locked(qp);
+	s->tx.idle = e && qp->sq.next == qp->sq.tail && stream_settled(s);
+	lock_put(&qp->lock);
+	if (!e)
+		return false;
+	s->rx.msn0++;
+	s->rx.ack_bytes += wc.byte_len;
+	s->rx.h.ack_req = r.flags & REC_ACK_REQ;
+	resp_accepted(s);
+	return true;
+}
