@@ -481,10 +481,11 @@ static bool may_by_pid(const struct direct *d)
 
 static ssize_t copy_by_pid(struct direct *d, const struct copy *c, int n, size_t len)
 {
+	struct gate_io io = { .read = c->read, .iov = c->iov, .n = n, .at = c->at, .len = len };
 	ssize_t ret = -ESTALE;
 
 	if (gate_in(&d->gate, d->mem))
-		ret = gate_copy(&d->gate, d->pid, c->read, c->iov, n, c->at, len);
+		ret = gate_copy(&d->gate, d->pid, &io);
 	switch (ret) {
 	case -ESTALE:
 		log_info("process %d is not what it was", (int)d->pid);
