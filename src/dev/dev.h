@@ -108,20 +108,32 @@ static inline struct dev_mr *to_mr(struct ibv_mr *m)
 /* Access that is only read locally needs no flag. */
 #define MR_LOCAL_READ 0u
 
-/* Checks that [addr, addr+len) lies in the region named by the local key, that it
+/* Bytes that a work request or a peer names. */
+struct mr_range {
+	uint32_t key;
+	uint64_t addr, len;
+};
+
+/* The memory of a range, and the slot of its key, which is held in use. */
+struct mr_ref {
+	struct mr_slot *slot;
+	void *ptr;
+};
+
+/* Checks that the range lies in the region named by its local key, that the region
  * belongs to pd and grants all of `access` (IBV_ACCESS_* flags, or
- * MR_LOCAL_READ). On success *ptr is the memory and *ref holds the key in use:
+ * MR_LOCAL_READ). On success ref->ptr is the memory and ref->slot is held in use:
  * a deregistration waits until mr_put(). Hold it only around a copy or one
  * non-blocking system call, never while waiting for a peer.
  * -ENOENT no such key, -EPERM other PD, -EACCES flag missing, -ERANGE bounds.
  * The key is checked for len == 0 too. Lock-free; callable under any lock. */
-int mr_get(struct dev_pd *pd, uint32_t key, uint64_t addr, uint64_t len,
-	   unsigned access, struct mr_slot **ref, void **ptr);
+int mr_get(struct dev_pd *pd, const struct mr_range *r, unsigned access,
+	   struct mr_ref *ref);
 /* The same for the remote key of a region or of a bound window, used by the peer
  * of qp; pd is recv_pd()'s. -EPERM also: a type 2 window of another QP. */
-int mr_get_remote(struct dev_pd *pd, const struct dev_qp *qp, uint32_t key, uint64_t addr,
-		  uint64_t len, unsigned access, struct mr_slot **ref, void **ptr);
-void mr_put(struct mr_slot *ref);
+int mr_get_remote(struct dev_pd *pd, const struct dev_qp *qp, const struct mr_range *r,
+		  unsigned access, struct mr_ref *ref);
+void mr_put(struct mr_slot *s);
 
 /* ---- memory windows: mw.c ------------------------------------------------- */
 

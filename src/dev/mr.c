@@ -258,46 +258,49 @@ static int kind_check(const struct mr_slot *s, const struct dev_pd *pd,
 	return 0;
 }
 
-static inline int check(struct dev_pd *pd, const struct dev_qp *remote, uint32_t key,
-			uint64_t addr, uint64_t len, unsigned access,
-			struct mr_slot **ref, void **ptr)
+/* Not inlined, so that check() has fewer registers to save. */
+__attribute__((noinline)) static int refuse(struct mr_slot *s, int err)
 {
-	struct mr_slot *s = slot_find(key);
+	mr_put(s);
+	return err;
+}
+
+static inline int check(struct dev_pd *pd, const struct dev_qp *remote,
+			const struct mr_range *r, unsigned access, struct mr_ref *ref)
+{
+	struct mr_slot *s = slot_find(r->key);
+	uint64_t off;
 	int ret;
 
 	if (!s)
 		return -ENOENT;
 	atomic_fetch_add(&s->in_use, 1);
-	if (atomic_load(&s->key) != key)
-		ret = -ENOENT;
-	else if ((ret = kind_check(s, pd, remote)))
-		;
-	else if ((s->access & access) != access)
-		ret = -EACCES;
-	else if (addr < s->iova || addr - s->iova > s->len ||
-		 len > s->len - (addr - s->iova) ||
-		 (s->kind == SLOT_NULL && len > DEV_MAX_MSG))
-		ret = -ERANGE;
-	if (ret) {
-		mr_put(s);
-		return ret;
-	}
-	*ref = s;
-	*ptr = s->kind == SLOT_NULL ? mr_null_memory(access) :
-				      s->addr + (addr - s->iova);
+	if (atomic_load(&s->key) != r->key)
+		return refuse(s, -ENOENT);
+	ret = kind_check(s, pd, remote);
+	if (ret)
+		return refuse(s, ret);
+	if ((s->access & access) != access)
+		return refuse(s, -EACCES);
+	off = r->addr - s->iova;
+	if (r->addr < s->iova || off > s->len || r->len > s->len - off ||
+	    (s->kind == SLOT_NULL && r->len > DEV_MAX_MSG))
+		return refuse(s, -ERANGE);
+	ref->ptr = s->kind == SLOT_NULL ? mr_null_memory(access) : s->addr + off;
+	ref->slot = s;
 	return 0;
 }
 
-int mr_get(struct dev_pd *pd, uint32_t key, uint64_t addr, uint64_t len, unsigned access,
-	   struct mr_slot **ref, void **ptr)
+int mr_get(struct dev_pd *pd, const struct mr_range *r, unsigned access,
+	   struct mr_ref *ref)
 {
-	return check(pd, NULL, key, addr, len, access, ref, ptr);
+	return check(pd, NULL, r, access, ref);
 }
 
-int mr_get_remote(struct dev_pd *pd, const struct dev_qp *qp, uint32_t key, uint64_t addr,
-		  uint64_t len, unsigned access, struct mr_slot **ref, void **ptr)
+int mr_get_remote(struct dev_pd *pd, const struct dev_qp *qp, const struct mr_range *r,
+		  unsigned access, struct mr_ref *ref)
 {
-	return check(pd, qp, key, addr, len, access, ref, ptr);
+	return check(pd, qp, r, access, ref);
 }
 
 /* ---- registration --------------------------------------------------------- */

@@ -14,12 +14,15 @@ static struct dev_pd *pd, *other;
 static int get(struct dev_pd *p, uint32_t key, uint64_t addr, uint64_t len,
 	       unsigned access, void **ptr)
 {
-	struct mr_slot *ref;
-	int ret = mr_get(p, key, addr, len, access, &ref, ptr);
+	struct mr_range r = { key, addr, len };
+	struct mr_ref ref;
+	int ret = mr_get(p, &r, access, &ref);
 
-	if (!ret)
-		mr_put(ref);
-	return ret;
+	if (ret)
+		return ret;
+	*ptr = ref.ptr;
+	mr_put(ref.slot);
+	return 0;
 }
 
 static void checks(void)
@@ -280,19 +283,17 @@ static atomic_ulong race_hits;
  * deregistration returns, so a check that came too late is a crash. */
 static void *race_user(void *arg)
 {
-	struct mr_slot *ref;
-	void *p;
+	struct mr_ref ref;
 
 	(void)arg;
 	while (!atomic_load(&race_stop)) {
 		char *mem = atomic_load(&race_mem);
-		uint32_t key = atomic_load(&race_key);
+		struct mr_range r = { atomic_load(&race_key), (uintptr_t)mem, 4096 };
 
-		if (mr_get(pd, key, (uintptr_t)mem, 4096, IBV_ACCESS_LOCAL_WRITE, &ref,
-			   &p))
+		if (mr_get(pd, &r, IBV_ACCESS_LOCAL_WRITE, &ref))
 			continue;
-		memset(p, 1, 4096);
-		mr_put(ref);
+		memset(ref.ptr, 1, 4096);
+		mr_put(ref.slot);
 		atomic_fetch_add(&race_hits, 1);
 	}
 	return NULL;

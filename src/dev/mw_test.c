@@ -69,16 +69,15 @@ static enum ibv_wc_status run(struct rig *r, bool reads)
 
 static int get(struct rig *r, uint32_t key, size_t off, size_t len, unsigned access)
 {
-	struct mr_slot *ref;
-	void *p;
+	struct mr_range range = { key, (uintptr_t)mem + off, len };
 	struct dev_qp *qp = to_qp(r->qp);
-	int ret = mr_get_remote(qp->pd, qp, key, (uintptr_t)mem + off, len, access, &ref,
-				&p);
+	struct mr_ref ref;
+	int ret = mr_get_remote(qp->pd, qp, &range, access, &ref);
 
 	if (ret)
 		return ret;
-	CHECK(p == mem + off);
-	mr_put(ref);
+	CHECK(ref.ptr == mem + off);
+	mr_put(ref.slot);
 	return 0;
 }
 
@@ -262,16 +261,17 @@ static atomic_ulong race_hits;
 
 static void *race_user(void *arg)
 {
-	struct mr_slot *ref;
-	void *p;
+	struct mr_ref ref;
 
 	(void)arg;
 	while (!atomic_load(&race_stop)) {
-		if (mr_get_remote(to_pd(race.pd), to_qp(race.qp), atomic_load(&race_key),
-				  (uintptr_t)mem, 64, IBV_ACCESS_REMOTE_WRITE, &ref, &p))
+		struct mr_range r = { atomic_load(&race_key), (uintptr_t)mem, 64 };
+
+		if (mr_get_remote(to_pd(race.pd), to_qp(race.qp), &r,
+				  IBV_ACCESS_REMOTE_WRITE, &ref))
 			continue;
-		memset((uint8_t *)p + (intptr_t)arg, 1, 8);
-		mr_put(ref);
+		memset((uint8_t *)ref.ptr + (intptr_t)arg, 1, 8);
+		mr_put(ref.slot);
 		atomic_fetch_add(&race_hits, 1);
 	}
 	return NULL;

@@ -23,10 +23,10 @@ void odp_caps(struct ibv_device_attr_ex *a)
 
 /* The errors that ibv_advise_mr(3) lists. */
 static int find(struct dev_pd *pd, const struct ibv_sge *sge, bool write,
-		struct mr_slot **ref, void **ptr)
+		struct mr_ref *ref)
 {
-	int ret = mr_get(pd, sge->lkey, sge->addr, sge->length, IBV_ACCESS_ON_DEMAND, ref,
-			 ptr);
+	struct mr_range r = { sge->lkey, sge->addr, sge->length };
+	int ret = mr_get(pd, &r, IBV_ACCESS_ON_DEMAND, ref);
 
 	if (ret == -EACCES)
 		return log_refuse(ENOENT, "ibv_advise_mr: key 0x%x is not paged on demand",
@@ -38,10 +38,10 @@ static int find(struct dev_pd *pd, const struct ibv_sge *sge, bool write,
 	if (ret)
 		return log_refuse(-ret, "ibv_advise_mr: key 0x%x: %s", sge->lkey,
 				  strerror(-ret));
-	mr_put(*ref);
+	mr_put(ref->slot);
 	if (!write)
-		return mr_get(pd, sge->lkey, sge->addr, sge->length, 0, ref, ptr);
-	if (mr_get(pd, sge->lkey, sge->addr, sge->length, IBV_ACCESS_LOCAL_WRITE, ref, ptr))
+		return mr_get(pd, &r, MR_LOCAL_READ, ref);
+	if (mr_get(pd, &r, IBV_ACCESS_LOCAL_WRITE, ref))
 		return log_refuse(EPERM, "ibv_advise_mr: region 0x%x is read only",
 				  sge->lkey);
 	return 0;
@@ -62,15 +62,14 @@ int mr_advise(struct dev_pd *pd, enum ibv_advise_mr_advice advice, uint32_t flag
 				  n);
 	pd = pd_root(pd);
 	for (uint32_t i = 0; i < n; i++) {
-		struct mr_slot *ref;
-		void *ptr;
-		int ret = find(pd, &sges[i], write, &ref, &ptr);
+		struct mr_ref ref;
+		int ret = find(pd, &sges[i], write, &ref);
 
 		if (ret)
 			return ret;
 		if (advice != IBV_ADVISE_MR_ADVICE_PREFETCH_NO_FAULT && sges[i].length)
-			ret = maps_populate((uintptr_t)ptr, sges[i].length, write);
-		mr_put(ref);
+			ret = maps_populate((uintptr_t)ref.ptr, sges[i].length, write);
+		mr_put(ref.slot);
 		if (ret)
 			return ret;
 	}

@@ -723,6 +723,8 @@ int req_atomic_resp(struct stream *s, const struct rc_frame *h)
 {
 	struct mr_slot *refs[DEV_MAX_SGE];
 	struct iovec iov[DEV_MAX_SGE];
+	struct sge_mem mem = { iov, refs, DEV_MAX_SGE };
+	struct sge_list list;
 	uint64_t value = h->atomic_resp.value;
 	uint32_t idx = 0;
 	struct wqe *w = answered(s, &idx);
@@ -736,8 +738,8 @@ int req_atomic_resp(struct stream *s, const struct rc_frame *h)
 		read_finished(s, w, idx);
 		return 0;
 	}
-	n = sge_map(s->qp->pd, w->sge, w->num_sge, 0, 8, IBV_ACCESS_LOCAL_WRITE, iov, refs,
-		    DEV_MAX_SGE);
+	list = wqe_sge_list(s->qp, w, IBV_ACCESS_LOCAL_WRITE);
+	n = sge_map(&list, 0, 8, &mem);
 	if (n < 0) {
 		req_fail(s, idx, IBV_WC_LOC_PROT_ERR,
 			 "no local access to the memory for an atomic's result");

@@ -256,16 +256,16 @@ static bool served(struct stream *s, unsigned access)
 static bool allowed(struct stream *s, unsigned access, uint32_t key, uint64_t addr,
 		    uint32_t len)
 {
+	struct mr_range r = { key, addr, len };
 	struct dev_qp *qp = s->qp;
-	struct mr_slot *ref;
+	struct mr_ref ref;
 	char why[160];
-	void *ptr;
 	int ret;
 
 	lock_assert_held(&s->lock);
-	ret = mr_get_remote(s->rx.pd, qp, key, addr, len, access, &ref, &ptr);
+	ret = mr_get_remote(s->rx.pd, qp, &r, access, &ref);
 	if (!ret) {
-		mr_put(ref);
+		mr_put(ref.slot);
 		return true;
 	}
 	snprintf(why, sizeof(why), "%s by QP %06x: key %08x, %u bytes at %#llx: %s",
@@ -518,8 +518,8 @@ static int begin_atomic(struct stream *s)
 	bool write = h->atomic.opcode == RC_ATOMIC_WRITE;
 	unsigned access = write ? IBV_ACCESS_REMOTE_WRITE : IBV_ACCESS_REMOTE_ATOMIC;
 	struct atomic_call call = { .h = h };
-	struct mr_slot *ref;
-	void *ptr;
+	struct mr_range range = { h->atomic.stag, h->atomic.to, 8 };
+	struct mr_ref ref;
 	bool done;
 
 	lock_assert_held(&s->lock);
@@ -539,15 +539,14 @@ static int begin_atomic(struct stream *s)
 	r = response_new(s);
 	if (!r)
 		return 0;
-	if (mr_get_remote(s->rx.pd, s->qp, h->atomic.stag, h->atomic.to, 8, access, &ref,
-			  &ptr)) {
+	if (mr_get_remote(s->rx.pd, s->qp, &range, access, &ref)) {
 		resp_fail(s, NAK_REM_ACCESS, IBV_WC_SUCCESS, IBV_EVENT_QP_ACCESS_ERR,
 			  "the memory of an atomic was deregistered");
 		return 0;
 	}
-	call.p = ptr;
-	done = guard_call(ptr, 8, atomic_run, &call);
-	mr_put(ref);
+	call.p = ref.ptr;
+	done = guard_call(ref.ptr, 8, atomic_run, &call);
+	mr_put(ref.slot);
 	if (!done) {
 		resp_fail(s, NAK_REM_OP, IBV_WC_SUCCESS, IBV_EVENT_QP_FATAL,
 			  "the memory of an atomic was unmapped");

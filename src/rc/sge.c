@@ -6,57 +6,68 @@
 #include <errno.h>
 #include <string.h>
 
-int sge_map(struct dev_pd *pd, const struct ibv_sge *sge, unsigned n, uint32_t off,
-	    uint32_t len, unsigned access, struct iovec *iov, struct mr_slot **refs,
-	    unsigned max)
+int sge_map(const struct sge_list *list, uint32_t off, uint32_t len, struct sge_mem *mem)
 {
 	unsigned k = 0;
 
-	for (unsigned i = 0; i < n && len; i++) {
-		uint32_t part;
-		void *ptr;
+	for (unsigned i = 0; i < list->n && len; i++) {
+		const struct ibv_sge *sge = &list->sge[i];
+		struct mr_range r = { .key = sge->lkey };
+		struct mr_ref ref;
 		int ret;
 
-		if (off >= sge[i].length) {
-			off -= sge[i].length;
+		if (off >= sge->length) {
+			off -= sge->length;
 			continue;
 		}
-		part = sge[i].length - off;
-		if (part > len)
-			part = len;
-		ret = k == max ? -E2BIG :
-				 mr_get(pd, sge[i].lkey, sge[i].addr + off, part, access,
-					&refs[k], &ptr);
+		r.addr = sge->addr + off;
+		r.len = sge->length - off;
+		if (r.len > len)
+			r.len = len;
+		ret = k == mem->max ? -E2BIG : mr_get(list->pd, &r, list->access, &ref);
 		if (ret) {
-			sge_unmap(refs, (int)k);
+			sge_unmap(mem->refs, (int)k);
 			return ret;
 		}
-		iov[k].iov_base = ptr;
-		iov[k++].iov_len = part;
-		len -= part;
+		mem->refs[k] = ref.slot;
+		mem->iov[k++] = (struct iovec){ ref.ptr, r.len };
+		len -= (uint32_t)r.len;
 		off = 0;
 	}
 	if (len) {
-		sge_unmap(refs, (int)k);
+		sge_unmap(mem->refs, (int)k);
 		return -ERANGE;
 	}
 	return (int)k;
 }
 
-int sge_check(struct dev_pd *pd, const struct ibv_sge *sge, unsigned n, unsigned access)
+int sge_map_remote(struct dev_pd *pd, const struct dev_qp *qp, const struct mr_range *r,
+		   unsigned access, struct sge_mem *mem)
 {
-	struct mr_slot *ref;
-	void *ptr;
-	int ret;
+	struct mr_ref ref;
+	int ret = mr_get_remote(pd, qp, r, access, &ref);
 
-	for (unsigned i = 0; i < n; i++) {
-		if (!sge[i].length)
+	if (ret)
+		return ret;
+	mem->refs[0] = ref.slot;
+	mem->iov[0] = (struct iovec){ ref.ptr, r->len };
+	return 1;
+}
+
+int sge_check(const struct sge_list *list)
+{
+	for (unsigned i = 0; i < list->n; i++) {
+		const struct ibv_sge *sge = &list->sge[i];
+		struct mr_range r = { sge->lkey, sge->addr, sge->length };
+		struct mr_ref ref;
+		int ret;
+
+		if (!r.len)
 			continue;
-		ret = mr_get(pd, sge[i].lkey, sge[i].addr, sge[i].length, access, &ref,
-			     &ptr);
+		ret = mr_get(list->pd, &r, list->access, &ref);
 		if (ret)
 			return ret;
-		mr_put(ref);
+		mr_put(ref.slot);
 	}
 	return 0;
 }

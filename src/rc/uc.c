@@ -35,10 +35,12 @@ static enum ibv_wc_status vanish_locked(struct dev_qp *qp) REQUIRES(qp->lock)
 	for (;;) {
 		enum ibv_wc_status status = sq_run_local_locked(qp, false);
 		struct wqe *w = sq_at(sq, sq->next);
+		struct sge_list list;
 
 		if (status || sq->next == sq->tail || !qp_may_send_locked(qp))
 			return status;
-		if (!w->is_inline && sge_check(qp->pd, w->sge, w->num_sge, MR_LOCAL_READ))
+		list = wqe_sge_list(qp, w, MR_LOCAL_READ);
+		if (!w->is_inline && sge_check(&list))
 			return IBV_WC_LOC_PROT_ERR;
 		w->finished = 1;
 		sq->next++;

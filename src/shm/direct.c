@@ -482,10 +482,11 @@ static bool may_by_pid(const struct direct *d)
 
 static ssize_t copy_by_pid(struct direct *d, const struct copy *c, int n, size_t len)
 {
+	struct gate_io io = { .read = c->read, .iov = c->iov, .n = n, .at = c->at, .len = len };
 	ssize_t ret = -ESTALE;
 
 	if (memid_in(&d->memid, d->mem))
-		ret = memid_copy(&d->memid, d->pid, c->read, c->iov, n, c->at, len);
+		ret = memid_copy(&d->memid, d->pid, &io);
 	switch (ret) {
 	case -ESTALE:
 		log_info("process %d is not what it was", (int)d->pid);
@@ -634,6 +635,8 @@ int direct_run(struct stream *s, const struct wqe *w, uint32_t off, uint32_t len
 	struct direct *d = s->shm.l->direct;
 	struct mr_slot *refs[DEV_MAX_SGE];
 	struct copy c;
+	struct sge_mem mem = { c.iov, refs, DEV_MAX_SGE };
+	struct sge_list list;
 	int maps = 0, ret;
 
 	lock_assert_held(&s->lock);
@@ -645,14 +648,12 @@ int direct_run(struct stream *s, const struct wqe *w, uint32_t off, uint32_t len
 		c.iov[0] = (struct iovec){ (uint8_t *)(uintptr_t)w->sge + off, len };
 		c.n = 1;
 	} else {
+		list = wqe_sge_list(s->qp, w,
+				    c.read ? IBV_ACCESS_LOCAL_WRITE : MR_LOCAL_READ);
 		/* What is refused must not have had an effect. */
-		if (!off && len < w->length &&
-		    sge_check(s->qp->pd, w->sge, w->num_sge,
-			      c.read ? IBV_ACCESS_LOCAL_WRITE : MR_LOCAL_READ))
+		if (!off && len < w->length && sge_check(&list))
 			return -EACCES;
-		maps = sge_map(s->qp->pd, w->sge, w->num_sge, off, len,
-			       c.read ? IBV_ACCESS_LOCAL_WRITE : MR_LOCAL_READ, c.iov, refs,
-			       DEV_MAX_SGE);
+		maps = sge_map(&list, off, len, &mem);
 		if (maps <= 0)
 			return maps ? maps : -EINVAL;
 		c.n = maps;

@@ -37,15 +37,19 @@ static bool done_within(unsigned ms)
 static void up(void)
 {
 	struct link_id id = { { 1, 2 } };
+	struct link_fds fds;
 	int s[2], give[2];
 
 	peer = fork();
 	if (!peer)
 		for (;;)
 			pause();
-	if (socketpair(AF_UNIX, SOCK_STREAM, 0, s) || link_segment_new(&seg) < 0 ||
-	    link_new(seg, 0, &id, greeting_wake_new(&give[0]), greeting_wake_new(&give[1]), s[0],
-		     &l))
+	if (socketpair(AF_UNIX, SOCK_STREAM, 0, s) || link_segment_new(&seg) < 0)
+		abort();
+	fds.wake = greeting_wake_new(&give[0]);
+	fds.peer_wake = greeting_wake_new(&give[1]);
+	fds.sock = s[0];
+	if (link_new(seg, 0, &id, &fds, &l))
 		abort();
 	peer_sock = s[1];
 	l->pid = peer;

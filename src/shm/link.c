@@ -80,8 +80,8 @@ void link_put(struct link *l)
 
 static void sock_ready(struct loop_fd *lf, uint32_t revents);
 
-int link_new(struct link_segment *seg, int side, const struct link_id *peer, int wake,
-	     int peer_wake, int sock, struct link **out)
+int link_new(struct link_segment *seg, int side, const struct link_id *peer,
+	     const struct link_fds *fds, struct link **out)
 {
 	struct link *l = calloc(1, sizeof(*l));
 
@@ -106,12 +106,12 @@ int link_new(struct link_segment *seg, int side, const struct link_id *peer, int
 	l->tx = (struct ring_tx){ .sh = &seg->ring[side], .limit = RING_LINES };
 	l->rx = (struct ring_rx){ .sh = &seg->ring[!side] };
 	atomic_init(&l->next, ring_word(l->rx.sh, 0));
-	l->peer_wake = peer_wake;
+	l->peer_wake = fds->peer_wake;
 	l->work.run = link_requests_run;
 	l->self_work.run = link_self_run;
-	l->wake = (struct loop_fd){ .fd = wake, .events = EPOLLIN | EPOLLET,
+	l->wake = (struct loop_fd){ .fd = fds->wake, .events = EPOLLIN | EPOLLET,
 				    .ready = link_wake_ready };
-	l->sock = (struct loop_fd){ .fd = sock, .events = EPOLLIN, .ready = sock_ready };
+	l->sock = (struct loop_fd){ .fd = fds->sock, .events = EPOLLIN, .ready = sock_ready };
 	*out = l;
 	return 0;
 }

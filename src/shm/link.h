@@ -122,10 +122,15 @@ struct link {
 
 #define LINK_TOMB ((struct stream *)(uintptr_t)1)
 
-/* Makes the link; descriptors are taken over on success. `side` 0: the connector.
- * peer_wake may belong to another link of this process (then sock is -1). */
-int link_new(struct link_segment *seg, int side, const struct link_id *peer, int wake,
-	     int peer_wake, int sock, struct link **out);
+/* The descriptors of a link. */
+struct link_fds {
+	int wake, peer_wake; /* eventfds: the peer writes to one, we write to the other */
+	int sock;	     /* to the peer; -1: both ends of the link are in this process */
+};
+
+/* Makes the link; descriptors are taken over on success. `side` 0: the connector. */
+int link_new(struct link_segment *seg, int side, const struct link_id *peer,
+	     const struct link_fds *fds, struct link **out);
 /* Starts to receive. */
 int link_start(struct link *l);
 void link_get(struct link *l);

@@ -30,13 +30,15 @@ static int set_of(const struct link *l)
 static void up(void)
 {
 	struct link_id id = { { 1, 2 } };
-	int wake[2], peer[2];
+	struct link_fds fds[2];
 
 	seg = link_segment_map(-1);
-	for (int i = 0; i < 2; i++)
-		wake[i] = greeting_wake_new(&peer[!i]);
-	if (!seg || link_new(seg, 0, &id, wake[0], peer[0], -1, &from) ||
-	    link_new(seg, 1, &id, wake[1], peer[1], -1, &to))
+	for (int i = 0; i < 2; i++) {
+		fds[i].wake = greeting_wake_new(&fds[!i].peer_wake);
+		fds[i].sock = -1;
+	}
+	if (!seg || link_new(seg, 0, &id, &fds[0], &from) ||
+	    link_new(seg, 1, &id, &fds[1], &to))
 		abort();
 	from_set = set_of(from);
 	to_set = set_of(to);

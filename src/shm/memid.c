@@ -57,26 +57,26 @@ bool memid_of(const struct memid *g, pid_t pid)
 	return process_vm_readv(pid, &here, 1, &there, 1, 0) == sizeof(is) && is == g->nonce;
 }
 
-ssize_t memid_copy(const struct memid *g, pid_t pid, bool read, const struct iovec *iov,
-		  int n, uint64_t at, size_t len)
+ssize_t memid_copy(const struct memid *g, pid_t pid, const struct gate_io *io)
 {
+	unsigned long n = (unsigned long)io->n + 1;
 	uint64_t word = 0;
 	struct iovec here[MEMID_PIECES + 1] = { { &word, sizeof(word) } };
 	struct iovec there[2] = {
-		{ (void *)(uintptr_t)(g->at + (read ? 0 : offsetof(struct memid_page, word))),
+		{ (void *)(uintptr_t)(g->at + (io->read ? 0 : offsetof(struct memid_page, word))),
 		  sizeof(word) },
-		{ (void *)(uintptr_t)at, len },
+		{ (void *)(uintptr_t)io->at, io->len },
 	};
 	ssize_t ret;
 
-	if (n > MEMID_PIECES)
+	if (io->n > MEMID_PIECES)
 		return -EINVAL;
-	memcpy(here + 1, iov, (size_t)n * sizeof(*iov));
-	ret = read ? process_vm_readv(pid, here, (unsigned long)n + 1, there, 2, 0) :
-		     process_vm_writev(pid, here, (unsigned long)n + 1, there, 2, 0);
+	memcpy(here + 1, io->iov, (size_t)io->n * sizeof(*io->iov));
+	ret = io->read ? process_vm_readv(pid, here, n, there, 2, 0) :
+			 process_vm_writev(pid, here, n, there, 2, 0);
 	if (ret < 0)
 		return errno == EFAULT ? -ESTALE : -errno;
-	if (ret < (ssize_t)sizeof(word) || (read && word != g->nonce))
+	if (ret < (ssize_t)sizeof(word) || (io->read && word != g->nonce))
 		return -ESTALE;
 	return ret > (ssize_t)sizeof(word) ? ret - (ssize_t)sizeof(word) : -EFAULT;
 }

@@ -34,10 +34,17 @@ bool memid_of(const struct memid *g, pid_t pid);
 
 enum { MEMID_PIECES = 64 };
 
-/* Moves len bytes between `at` in the process and iov, at most MEMID_PIECES of them.
- * Bytes, or -errno; -ESTALE: the pid has another memory. What was read from that is in
- * iov then. */
-ssize_t memid_copy(const struct memid *g, pid_t pid, bool read, const struct iovec *iov,
-		  int n, uint64_t at, size_t len);
+/* A copy of len bytes between `at` in the other process and the n pieces of iov. */
+struct gate_io {
+	bool read; /* from the other process */
+	const struct iovec *iov;
+	int n; /* at most MEMID_PIECES */
+	uint64_t at;
+	size_t len;
+};
+
+/* Returns the number of bytes copied, or -errno; -ESTALE: the pid has another memory.
+ * What was read from that is in io->iov then. */
+ssize_t memid_copy(const struct memid *g, pid_t pid, const struct gate_io *io);
 
 #endif

@@ -27,9 +27,10 @@ static int pieces(struct iovec *iov)
 static ssize_t copy(const struct memid *g, bool read, const void *at)
 {
 	struct iovec iov[PIECES];
-	int n = pieces(iov);
+	struct gate_io io = { .read = read, .iov = iov, .at = (uintptr_t)at, .len = LEN };
 
-	return memid_copy(g, getpid(), read, iov, n, (uintptr_t)at, LEN);
+	io.n = pieces(iov);
+	return memid_copy(g, getpid(), &io);
 }
 
 static void fill(uint8_t ours, uint8_t theirs)
@@ -106,6 +107,8 @@ static void bad_addresses(void)
 	uint8_t *p = mmap(NULL, LEN + 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
 			  -1, 0);
 	struct iovec many[MEMID_PIECES + 1] = { { here, 1 } };
+	struct gate_io too_many = { .read = true, .iov = many, .n = MEMID_PIECES + 1,
+				    .at = (uintptr_t)there, .len = 1 };
 
 	SKIP_IF(!memid_of(&g, getpid()), NO_CALLS);
 	CHECK(p != MAP_FAILED);
@@ -114,8 +117,7 @@ static void bad_addresses(void)
 	CHECK_EQ(copy(&g, true, p + 4096), -EFAULT);
 	CHECK_EQ(copy(&g, true, p), 4096); /* as far as it goes */
 	munmap(p, 4096);
-	CHECK_EQ(memid_copy(&g, getpid(), true, many, MEMID_PIECES + 1, (uintptr_t)there, 1),
-		 -EINVAL);
+	CHECK_EQ(memid_copy(&g, getpid(), &too_many), -EINVAL);
 }
 
 static void by_descriptor(void)

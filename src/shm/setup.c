@@ -316,17 +316,17 @@ static bool make_room(void)
 static struct link *setup_to_link(struct link_setup *g, const struct greeting *gr,
 				  struct link_segment *seg, int wake, int peer_wake)
 {
+	struct link_fds fds = { .wake = wake, .peer_wake = peer_wake };
 	struct link *l;
-	int sock;
 
 	lock_assert_held(&setups.lock);
 	if (too_many_links(g->pid) || !make_room())
 		return NULL;
-	sock = fdset_take(fcntl(g->lf.fd, F_DUPFD_CLOEXEC, 0));
-	if (sock < 0)
+	fds.sock = fdset_take(fcntl(g->lf.fd, F_DUPFD_CLOEXEC, 0));
+	if (fds.sock < 0)
 		return NULL;
-	if (link_new(seg, g->outgoing ? 0 : 1, &gr->id, wake, peer_wake, sock, &l)) {
-		fdset_close(sock);
+	if (link_new(seg, g->outgoing ? 0 : 1, &gr->id, &fds, &l)) {
+		fdset_close(fds.sock);
 		return NULL;
 	}
 	l->pid = g->pid;
@@ -501,6 +501,7 @@ static int self_new(struct link *both[2])
 {
 	struct link_segment *seg = link_segment_map(-1);
 	int wake[2], peer[2], ret = -EMFILE;
+	struct link_fds fds[2];
 
 	if (!seg)
 		return -ENOMEM;
@@ -510,9 +511,11 @@ static int self_new(struct link *both[2])
 		peer[i] = wake[!i] < 0 ? -1 : fdset_take(peer[i]);
 	both[0] = both[1] = NULL;
 	if (wake[0] >= 0 && wake[1] >= 0 && peer[0] >= 0 && peer[1] >= 0) {
-		ret = link_new(seg, 0, &setups.id, wake[0], peer[0], -1, &both[0]);
+		for (int i = 0; i < 2; i++)
+			fds[i] = (struct link_fds){ wake[i], peer[i], -1 };
+		ret = link_new(seg, 0, &setups.id, &fds[0], &both[0]);
 		if (!ret)
-			ret = link_new(seg, 1, &setups.id, wake[1], peer[1], -1, &both[1]);
+			ret = link_new(seg, 1, &setups.id, &fds[1], &both[1]);
 	}
 	if (!ret) {
 		direct_join_self(both[0], 0);

@@ -33,8 +33,8 @@ static bool wants_ack(struct stream *s, const struct wqe *w)
 /* 0 or -errno: then it is for others to find out and to say. */
 static int payload_get(const struct dev_qp *qp, struct wqe *w, uint8_t *to)
 {
-	struct mr_slot *ref;
-	void *from;
+	struct mr_range r;
+	struct mr_ref from;
 	int ret;
 
 	if (w->is_inline) {
@@ -43,12 +43,12 @@ static int payload_get(const struct dev_qp *qp, struct wqe *w, uint8_t *to)
 	}
 	if (!w->length)
 		return 0;
-	ret = mr_get(qp->pd, w->sge[0].lkey, w->sge[0].addr, w->length, MR_LOCAL_READ, &ref,
-		     &from);
+	r = (struct mr_range){ w->sge[0].lkey, w->sge[0].addr, w->length };
+	ret = mr_get(qp->pd, &r, MR_LOCAL_READ, &from);
 	if (ret)
 		return ret;
-	ret = guard_copy_from(to, from, w->length) ? 0 : -1;
-	mr_put(ref);
+	ret = guard_copy_from(to, from.ptr, w->length) ? 0 : -1;
+	mr_put(from.slot);
 	return ret;
 }
 
@@ -179,19 +179,19 @@ static const struct rqe *place_locked(struct dev_qp *qp, const void *from, uint3
 {
 	struct dev_rq *rq = &qp->rq;
 	const struct rqe *e = rq_at(rq, rq->head);
-	struct mr_slot *ref;
-	void *to;
+	struct mr_range r;
+	struct mr_ref to;
 	int ret;
 
 	lock_assert_held(&qp->lock);
 	if (!qp_heard_locked(qp) || qp->cur_valid || rq->head == rq->tail ||
 	    e->num_sge != 1 || bytes > e->sge[0].length || !bytes)
 		return NULL;
-	if (mr_get(qp->pd, e->sge[0].lkey, e->sge[0].addr, bytes, IBV_ACCESS_LOCAL_WRITE,
-		   &ref, &to))
+	r = (struct mr_range){ e->sge[0].lkey, e->sge[0].addr, bytes };
+	if (mr_get(qp->pd, &r, IBV_ACCESS_LOCAL_WRITE, &to))
 		return NULL;
-	ret = place_bytes(to, from, bytes);
-	mr_put(ref);
+	ret = place_bytes(to.ptr, from, bytes);
+	mr_put(to.slot);
 	if (ret)
 		return NULL;
 	rq->head++;

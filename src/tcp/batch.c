@@ -77,34 +77,33 @@ static int look(const struct stream *s, const struct iovec *iov, int n)
 	return ret;
 }
 
+/* Maps the first len bytes of the frame's payload, which is not inline data. Returns the
+ * number of iovecs, or -errno of mr_get(). */
+static int payload_map(struct dev_qp *qp, const struct frame *f, uint32_t len,
+		       struct sge_mem *mem)
+{
+	struct mr_range r = { f->key, f->addr, len };
+	struct sge_list list;
+
+	if (f->kind == PART_RESP)
+		return sge_map_remote(f->pd, qp, &r, IBV_ACCESS_REMOTE_READ, mem);
+	list = wqe_sge_list(qp, sq_at(&qp->sq, f->idx), MR_LOCAL_READ);
+	return sge_map(&list, f->off, len, mem);
+}
+
 /* Maps a payload too large to copy into iovecs; -errno of mr_get(), or -EFAULT. */
 static int batch_map(struct batch *b, const struct stream *s, struct frame *f)
 {
-	unsigned room = BATCH_IOV - b->niov - 1;
-	struct dev_qp *qp = s->qp;
-	int n, first = (int)b->niov;
+	struct sge_mem mem = { b->iov + b->niov, b->refs + b->nrefs,
+			       BATCH_IOV - b->niov - 1 };
+	int n = payload_map(s->qp, f, f->payload, &mem);
 
-	if (f->kind == PART_RESP) {
-		void *ptr;
-		int ret = mr_get_remote(f->pd, qp, f->key, f->addr, f->payload,
-					IBV_ACCESS_REMOTE_READ, &b->refs[b->nrefs], &ptr);
-
-		if (ret)
-			return ret;
-		b->iov[b->niov] = (struct iovec){ ptr, f->payload };
-		n = 1;
-	} else {
-		struct wqe *w = sq_at(&qp->sq, f->idx);
-
-		n = sge_map(qp->pd, w->sge, w->num_sge, f->off, f->payload, MR_LOCAL_READ,
-			    b->iov + b->niov, b->refs + b->nrefs, room);
-		if (n < 0)
-			return n;
-	}
+	if (n < 0)
+		return n;
 	b->niov += (unsigned)n;
 	b->nrefs += (unsigned)n;
 	b->bytes += f->payload;
-	return look(s, b->iov + first, n);
+	return look(s, mem.iov, n);
 }
 
 int batch_gather(struct dev_qp *qp, const struct frame *f, uint8_t *to, uint32_t len)
@@ -112,21 +111,14 @@ int batch_gather(struct dev_qp *qp, const struct frame *f, uint8_t *to, uint32_t
 	struct wqe *w = f->kind == PART_WQE ? sq_at(&qp->sq, f->idx) : NULL;
 	struct mr_slot *refs[DEV_MAX_SGE];
 	struct iovec iov[DEV_MAX_SGE];
-	int n = 1, ret;
+	struct sge_mem mem = { iov, refs, DEV_MAX_SGE };
+	int n, ret;
 
 	if (w && w->is_inline) {
 		memcpy(to, wqe_inline(w) + f->off, len);
 		return 0;
 	}
-	if (w) {
-		n = sge_map(qp->pd, w->sge, w->num_sge, f->off, len, MR_LOCAL_READ, iov, refs,
-			    DEV_MAX_SGE);
-	} else {
-		ret = mr_get_remote(f->pd, qp, f->key, f->addr, len, IBV_ACCESS_REMOTE_READ,
-				    &refs[0], &iov[0].iov_base);
-		iov[0].iov_len = len;
-		n = ret ? ret : 1;
-	}
+	n = payload_map(qp, f, len, &mem);
 	if (n < 0)
 		return n;
 	ret = take_iov(to, iov, n);
@@ -330,8 +322,10 @@ static struct wqe *next_wqe(struct stream *s, const struct cursor *c)
 /* The bytes of an atomic write, in the order they have in memory. */
 static int atomic_word(const struct stream *s, const struct wqe *w, uint64_t *word)
 {
+	struct sge_list list = wqe_sge_list(s->qp, w, MR_LOCAL_READ);
 	struct mr_slot *refs[8];
 	struct iovec iov[8];
+	struct sge_mem mem = { iov, refs, 8 };
 	uint8_t raw[8];
 	int n, ret;
 
@@ -339,7 +333,7 @@ static int atomic_word(const struct stream *s, const struct wqe *w, uint64_t *wo
 		*word = be64_get((const uint8_t *)&w->swap);
 		return 0;
 	}
-	n = sge_map(s->qp->pd, w->sge, w->num_sge, 0, 8, MR_LOCAL_READ, iov, refs, 8);
+	n = sge_map(&list, 0, 8, &mem);
 	if (n < 0)
 		return n;
 	ret = take_iov(raw, iov, n);
@@ -474,13 +468,13 @@ static bool iwarp_has(const struct dev_qp *qp, const struct wqe *w)
  * by itself. */
 static int check_local(const struct stream *s, const struct wqe *w)
 {
-	if (w->is_inline)
+	bool stores = wqe_is_read(w) && w->opcode != IBV_WR_ATOMIC_WRITE;
+	struct sge_list list;
+
+	if (w->is_inline || !(stores || has_imm(w) || w->length > s->fpdu_max))
 		return 0;
-	if (wqe_is_read(w) && w->opcode != IBV_WR_ATOMIC_WRITE)
-		return sge_check(s->qp->pd, w->sge, w->num_sge, IBV_ACCESS_LOCAL_WRITE);
-	if (has_imm(w) || w->length > s->fpdu_max)
-		return sge_check(s->qp->pd, w->sge, w->num_sge, MR_LOCAL_READ);
-	return 0;
+	list = wqe_sge_list(s->qp, w, stores ? IBV_ACCESS_LOCAL_WRITE : MR_LOCAL_READ);
+	return sge_check(&list);
 }
 
 /* A write of several FPDUs is announced by an empty segment at its end, so that the

@@ -48,29 +48,28 @@ static void staging_put(uint8_t *p)
 
 /* Where the next n payload bytes of the frame go. Number of iovecs, or -errno
  * when the memory is not (any more) to be had. */
-static int rx_map(struct stream *s, uint32_t n, struct iovec *iov, struct mr_slot **refs)
+static int rx_map(struct stream *s, uint32_t n, struct sge_mem *mem)
 {
 	struct rc_rx *rx = &s->rx;
 	struct dev_qp *qp = s->qp;
+	struct sge_list list;
+	struct mr_range r;
 	struct wqe *w;
 	uint32_t idx;
-	int ret;
 
 	switch (rx->place) {
 	case PLACE_WRITE:
-		ret = mr_get_remote(rx->pd, qp, rx->h.stag, rx->h.to + rx->off, n,
-				    IBV_ACCESS_REMOTE_WRITE, &refs[0], &iov[0].iov_base);
-		iov[0].iov_len = n;
-		return ret ? ret : 1;
+		r = (struct mr_range){ rx->h.stag, rx->h.to + rx->off, n };
+		return sge_map_remote(rx->pd, qp, &r, IBV_ACCESS_REMOTE_WRITE, mem);
 	case PLACE_RECV:
 		/* The memory of an SRQ's receives is its PD's, not the QP's. */
-		return sge_map(qp->srq ? qp->srq->pd : rx->pd, qp->cur->sge,
-			       qp->cur->num_sge, rx->msg_off + rx->off, n,
-			       IBV_ACCESS_LOCAL_WRITE, iov, refs, DEV_MAX_SGE);
+		list = (struct sge_list){ qp->srq ? qp->srq->pd : rx->pd, qp->cur->sge,
+					  qp->cur->num_sge, IBV_ACCESS_LOCAL_WRITE };
+		return sge_map(&list, rx->msg_off + rx->off, n, mem);
 	case PLACE_READ:
 		w = req_oldest_read(s, &idx);
-		return sge_map(qp->pd, w->sge, w->num_sge, w->got + rx->off, n,
-			       IBV_ACCESS_LOCAL_WRITE, iov, refs, DEV_MAX_SGE);
+		list = wqe_sge_list(qp, w, IBV_ACCESS_LOCAL_WRITE);
+		return sge_map(&list, w->got + rx->off, n, mem);
 	default:
 		return 0;
 	}
@@ -117,11 +116,12 @@ void rx_copy(struct stream *s, const uint8_t *p, uint32_t n)
 {
 	struct mr_slot *refs[DEV_MAX_SGE];
 	struct iovec iov[DEV_MAX_SGE];
+	struct sge_mem mem = { iov, refs, DEV_MAX_SGE };
 	int k, ret;
 
 	if (s->p.crc)
 		s->rx.crc = crc32c(s->rx.crc, p, n);
-	k = rx_map(s, n, iov, refs);
+	k = rx_map(s, n, &mem);
 	ret = k < 0 ? k : place_iov(iov, k, p);
 	sge_unmap(refs, k);
 	if (ret)
@@ -133,7 +133,8 @@ int rx_fetch(struct stream *s, uint32_t n, rx_fetch_fn *fetch, const void *arg)
 {
 	struct mr_slot *refs[DEV_MAX_SGE];
 	struct iovec iov[DEV_MAX_SGE];
-	int k = rx_map(s, n, iov, refs), ret = 0;
+	struct sge_mem mem = { iov, refs, DEV_MAX_SGE };
+	int k = rx_map(s, n, &mem), ret = 0;
 
 	if (k > 0)
 		ret = fetch(arg, s, iov, k);
@@ -397,11 +398,12 @@ static ssize_t rx_direct(struct stream *s, uint8_t *buf, size_t *want)
 {
 	struct mr_slot *refs[DEV_MAX_SGE];
 	struct iovec iov[DEV_MAX_SGE + 2];
+	struct sge_mem mem = { iov, refs, DEV_MAX_SGE };
 	uint32_t left = s->rx.left, direct;
 	int maps, n;
 	ssize_t got;
 
-	maps = rx_map(s, left, iov, refs);
+	maps = rx_map(s, left, &mem);
 	if (maps <= 0) {
 		if (maps < 0)
 			rx_unplaceable(s, maps);

@@ -27,29 +27,25 @@ static ssize_t push(struct stream *s, struct iovec *iov, unsigned n)
 }
 
 /* Maps the rest of the part's payload; -errno when its key is gone. */
-static int part_map(struct stream *s, struct tx_part *p, struct iovec *iov,
-		    struct mr_slot **refs)
+static int part_map(struct stream *s, struct tx_part *p, struct sge_mem *mem)
 {
 	uint32_t left = p->payload_len - p->payload_pos;
-	struct wqe *w;
-	int ret;
+	struct sge_list list;
+	struct mr_range r;
 
 	if (!left)
 		return 0;
 	switch (p->kind) {
 	case PART_OWNED:
-		iov[0] = (struct iovec){ p->owned + p->payload_pos, left };
-		refs[0] = NULL;
+		mem->iov[0] = (struct iovec){ p->owned + p->payload_pos, left };
+		mem->refs[0] = NULL;
 		return 1;
 	case PART_RESP:
-		ret = mr_get_remote(p->pd, s->qp, p->key, p->addr + p->payload_pos, left,
-				    IBV_ACCESS_REMOTE_READ, &refs[0], &iov[0].iov_base);
-		iov[0].iov_len = left;
-		return ret ? ret : 1;
+		r = (struct mr_range){ p->key, p->addr + p->payload_pos, left };
+		return sge_map_remote(p->pd, s->qp, &r, IBV_ACCESS_REMOTE_READ, mem);
 	default:
-		w = sq_at(&s->qp->sq, p->idx);
-		return sge_map(s->qp->pd, w->sge, w->num_sge, p->off + p->payload_pos, left,
-			       MR_LOCAL_READ, iov, refs, DEV_MAX_SGE);
+		list = wqe_sge_list(s->qp, sq_at(&s->qp->sq, p->idx), MR_LOCAL_READ);
+		return sge_map(&list, p->off + p->payload_pos, left, mem);
 	}
 }
 
@@ -78,6 +74,7 @@ void tx_own_part(struct stream *s)
 	struct tx_part *p = s->tx.part;
 	struct mr_slot *refs[DEV_MAX_SGE];
 	struct iovec iov[DEV_MAX_SGE];
+	struct sge_mem mem = { iov, refs, DEV_MAX_SGE };
 	int n;
 
 	if (!p || p->kind == PART_NONE || p->kind == PART_OWNED)
@@ -89,7 +86,7 @@ void tx_own_part(struct stream *s)
 		stream_broken(s, -ENOMEM, "no memory to finish a begun FPDU");
 		return;
 	}
-	n = part_map(s, p, iov, refs);
+	n = part_map(s, p, &mem);
 	take_iov(p->owned + p->payload_pos, iov, n);
 	sge_unmap(refs, n);
 	p->kind = PART_OWNED;
@@ -111,6 +108,7 @@ static ssize_t part_send(struct stream *s)
 	struct tx_part *p = s->tx.part;
 	struct iovec iov[DEV_MAX_SGE + 2];
 	struct mr_slot *refs[DEV_MAX_SGE];
+	struct sge_mem mem = { iov, refs, DEV_MAX_SGE };
 	unsigned n = 0;
 	int maps;
 	ssize_t ret;
@@ -118,12 +116,13 @@ static ssize_t part_send(struct stream *s)
 	lock_assert_held(&s->lock);
 	if (p->head_pos < p->head_len)
 		iov[n++] = (struct iovec){ p->head + p->head_pos, p->head_len - p->head_pos };
-	maps = part_map(s, p, iov + n, refs);
+	mem.iov = iov + n;
+	maps = part_map(s, p, &mem);
 	if (maps < 0) {
 		tx_own_part(s);
 		if (s->state == STREAM_BROKEN)
 			return 0;
-		maps = part_map(s, p, iov + n, refs);
+		maps = part_map(s, p, &mem);
 	}
 	n += (unsigned)maps;
 	if (p->trailer_len)

@@ -35,29 +35,28 @@ static void junk_fill(const struct bufs *b, uint32_t content)
 	}
 }
 
-bool buf_make(struct bufs *b, struct arena *a, uint8_t *slot, uint32_t slot_key, uint32_t len,
-	      uint32_t content, unsigned n, uint64_t split)
+bool buf_make(struct bufs *b, struct arena *a, const struct buf_plan *plan)
 {
-	uint32_t need = len + GUARD * (n + 1);
-	uint8_t *p = slot;
+	uint32_t need = plan->len + GUARD * (plan->n + 1);
+	uint8_t *p = plan->slot;
 
-	b->n = n;
-	b->in_arena = !slot;
-	b->key = slot ? slot_key : a->key;
-	if (!slot)
+	b->n = plan->n;
+	b->in_arena = !p;
+	b->key = p ? plan->slot_key : a->key;
+	if (!p)
 		p = arena_take(a, need, &b->end);
 	if (!p)
 		return false;
-	plan_split(split, len, n, b->len);
+	plan_split(plan->split, plan->len, plan->n, b->len);
 	memset(p, GUARD_BYTE, GUARD);
 	p += GUARD;
-	for (unsigned i = 0; i < n; i++) {
+	for (unsigned i = 0; i < b->n; i++) {
 		b->p[i] = p;
 		p += b->len[i];
 		memset(p, GUARD_BYTE, GUARD);
 		p += GUARD;
 	}
-	junk_fill(b, content);
+	junk_fill(b, plan->content);
 	return true;
 }
 

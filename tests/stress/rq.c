@@ -57,7 +57,7 @@ static const char *make_receive(struct ep *e, struct rq_rec *rec, struct rng *r)
 	bool send = op->kind != OP_WRITE_IMM && !final;
 	uint32_t content = send ? op->len : 0, len = content + (uint32_t)rng_below(r, SLACK);
 	unsigned n = (unsigned)rng_below(r, my_cfg(e)->recv_sge + 1);
-	uint8_t *slot = NULL;
+	struct buf_plan plan = { .slot_key = e->side->slots_mr->lkey };
 	int token;
 
 	if (op->fault == F_SMALL)
@@ -67,10 +67,13 @@ static const char *make_receive(struct ep *e, struct rq_rec *rec, struct rng *r)
 		token = token_of(e, op->seq);
 		if (token < 0)
 			return "the peer's token";
-		slot = side_slot(e->side, token, true);
+		plan.slot = side_slot(e->side, token, true);
 	}
-	if (!buf_make(&rec->b, &e->rx, slot, e->side->slots_mr->lkey, len, content, n,
-		      rng_next(r)))
+	plan.len = len;
+	plan.content = content;
+	plan.n = n;
+	plan.split = rng_next(r);
+	if (!buf_make(&rec->b, &e->rx, &plan))
 		return "room in the arena";
 	return NULL;
 }

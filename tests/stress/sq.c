@@ -125,11 +125,16 @@ static uint8_t *slot_for(struct ep *e, const struct op *op)
 static bool make_buffers(struct ep *e, struct sq_rec *rec, uint8_t *scratch)
 {
 	const struct op *op = &rec->op;
-	uint8_t *slot = op->flags & IBV_SEND_INLINE ? scratch : slot_for(e, op);
-	uint64_t split = op->key;
+	struct buf_plan plan = {
+		.slot = op->flags & IBV_SEND_INLINE ? scratch : slot_for(e, op),
+		.slot_key = e->side->slots_mr->lkey,
+		.len = op->len,
+		.content = op->len,
+		.n = op->pieces,
+		.split = op->key,
+	};
 
-	if (!buf_make(&rec->b, &e->tx, slot, e->side->slots_mr->lkey, op->len, op->len,
-		      op->pieces, split))
+	if (!buf_make(&rec->b, &e->tx, &plan))
 		return false;
 	if (!kind_info[op->kind].reads)
 		buf_fill(&rec->b, op->key, 0);

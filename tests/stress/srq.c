@@ -83,6 +83,7 @@ bool srq_run(struct srq *q, struct rng *r)
 {
 	struct ibv_recv_wr wr[8], *bad;
 	struct ibv_sge sge[8][MAX_PIECES];
+	struct buf_plan plan = { .slot_key = q->mr->lkey, .len = sh->o.srq_buf };
 	unsigned n = 0, want = (unsigned)rng_log(r, 15), slot;
 	int ret;
 
@@ -91,8 +92,10 @@ bool srq_run(struct srq *q, struct rng *r)
 	for (; n < 8 && n < want && q->nfree; n++) {
 		slot = q->free[--q->nfree];
 		q->posted[slot] = true;
-		buf_make(&q->buf[slot], NULL, q->mem + (size_t)slot * slot_len(), q->mr->lkey,
-			 sh->o.srq_buf, 0, 1 + (unsigned)rng_below(r, MAX_PIECES), rng_next(r));
+		plan.slot = q->mem + (size_t)slot * slot_len();
+		plan.n = 1 + (unsigned)rng_below(r, MAX_PIECES);
+		plan.split = rng_next(r);
+		buf_make(&q->buf[slot], NULL, &plan);
 		wr[n] = (struct ibv_recv_wr){
 			.wr_id = (uint64_t)WR_SRQ << 60 |
 				 (uint64_t)(q - q->side->srq) << 24 | slot,

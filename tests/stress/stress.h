@@ -63,10 +63,18 @@ struct bufs {
 	uint64_t end; /* arena: head after it is given back */
 };
 
-/* Pieces of len bytes together; content: the first so many will be overwritten.
- * False when the arena has no room now. slot: memory to use instead. */
-bool buf_make(struct bufs *b, struct arena *a, uint8_t *slot, uint32_t slot_key, uint32_t len,
-	      uint32_t content, unsigned n, uint64_t split);
+/* Which pieces buf_make() makes. */
+struct buf_plan {
+	uint8_t *slot; /* memory to use, with this key; NULL: the arena's */
+	uint32_t slot_key;
+	uint32_t len;	  /* of all pieces together */
+	uint32_t content; /* the first so many bytes will be overwritten */
+	unsigned n;
+	uint64_t split; /* decides how long each piece is */
+};
+
+/* False when the arena has no room now. */
+bool buf_make(struct bufs *b, struct arena *a, const struct buf_plan *plan);
 void buf_free(struct bufs *b, struct arena *a);
 void buf_fill(const struct bufs *b, uint64_t key, uint64_t off);
 /* The first len bytes are the contents of key from off on, the rest is untouched. */

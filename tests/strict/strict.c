@@ -400,14 +400,13 @@ void st_accepted_(const char *file, int line, struct ibv_send_wr *wr)
 	is_(file, line, a.scq, 2, IBV_WC_SUCCESS);
 }
 
-void st_recv_refused_(const char *file, int line, struct ibv_sge *sge, int n, size_t len,
-		      int rstatus, int sstatus)
+void st_recv_refused_(const char *file, int line, const struct st_misfit *m)
 {
-	struct ibv_sge all = conf_sge(&a.b, 0, len);
+	struct ibv_sge all = conf_sge(&a.b, 0, m->len);
 	struct ibv_send_wr wr[3];
 
 	OK(st_recv_buf(&p, 101, 0, 64));
-	OK(st_recv(&p, 102, sge, n));
+	OK(st_recv(&p, 102, m->sge, m->n));
 	OK(st_recv_buf(&p, 103, 0, 64));
 	wr[0] = conf_wr(1, IBV_WR_SEND, NULL, 0);
 	wr[1] = conf_wr(2, IBV_WR_SEND, &all, 1);
@@ -417,11 +416,11 @@ void st_recv_refused_(const char *file, int line, struct ibv_sge *sge, int n, si
 	conf_at(file, line, "posting");
 	OK(conf_post(a.qp, wr));
 	is_(file, line, p.rcq, 101, IBV_WC_SUCCESS);
-	is_(file, line, p.rcq, 102, rstatus);
+	is_(file, line, p.rcq, 102, m->rstatus);
 	if (!p.srq)
 		is_(file, line, p.rcq, 103, IBV_WC_WR_FLUSH_ERR);
 	is_(file, line, a.scq, 1, IBV_WC_SUCCESS);
-	is_(file, line, a.scq, 2, sstatus);
+	is_(file, line, a.scq, 2, m->sstatus);
 	is_(file, line, a.scq, 3, IBV_WC_WR_FLUSH_ERR);
 	conf_qp_wait_(file, line, a.qp, IBV_QPS_ERR);
 	conf_qp_wait_(file, line, p.qp, IBV_QPS_ERR);

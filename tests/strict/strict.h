@@ -101,13 +101,19 @@ void st_refused_here_(const char *file, int line, struct ibv_send_wr *wr, int st
 /* wr succeeds. */
 void st_accepted_(const char *file, int line, struct ibv_send_wr *wr);
 #define st_accepted(wr) st_accepted_(__FILE__, __LINE__, wr)
+/* A send that p's receive cannot take. */
+struct st_misfit {
+	struct ibv_sge *sge; /* of the receive */
+	int n;
+	size_t len; /* of the send */
+	int rstatus, sstatus;
+};
 /* An empty send and then one of `len` bytes: p's first receive takes the empty
  * one, the second (`sge`) fails with `rstatus` and a's send with `sstatus`; what
  * stands behind is flushed on both sides. */
-void st_recv_refused_(const char *file, int line, struct ibv_sge *sge, int n, size_t len,
-		      int rstatus, int sstatus);
+void st_recv_refused_(const char *file, int line, const struct st_misfit *m);
 #define st_recv_refused(sge, n, len, rst, sst) \
-	st_recv_refused_(__FILE__, __LINE__, sge, n, len, rst, sst)
+	st_recv_refused_(__FILE__, __LINE__, &(struct st_misfit){ sge, n, len, rst, sst })
 /* Nothing happens at either end: the QPs are in RTS, queues empty. */
 void st_alive_(const char *file, int line);
 #define st_alive() st_alive_(__FILE__, __LINE__)
