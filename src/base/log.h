@@ -19,7 +19,7 @@ enum log_level { LOG_ERROR, LOG_WARN, LOG_INFO, LOG_DEBUG };
 
 extern int log_level_; /* -1 until the environment was read */
 
-/* Reads the environment once; returns whether this level is waiter. */
+/* Reads the environment once; returns whether this level is wanted. */
 bool log_wanted_init(enum log_level level);
 void log_write(enum log_level level, const char *fmt, ...)
 	__attribute__((format(printf, 2, 3)));

@@ -20,7 +20,7 @@
 
 struct loop_fd {
 	int fd;
-	uint32_t events; /* EPOLLIN | EPOLLOUT waiter now; level-triggered */
+	uint32_t events; /* EPOLLIN | EPOLLOUT wanted now; level-triggered */
 	void (*ready)(struct loop_fd *lf, uint32_t revents);
 	/* private to loop.c */
 	void (*done)(struct loop_fd *lf);
@@ -31,7 +31,7 @@ struct loop_fd {
 /* Starts the thread if there is none. 0 or -errno (EMFILE, ENOMEM, EAGAIN). */
 int loop_fd_add(struct loop_fd *lf);
 
-/* Changes the waiter events. events == 0 takes the fd out of the set without
+/* Changes the wanted events. events == 0 takes the fd out of the set without
  * forgetting it (so that not even EPOLLHUP is reported). A ready() already on
  * its way may still run once after this returns. */
 int loop_fd_mod(struct loop_fd *lf, uint32_t events);

@@ -451,7 +451,7 @@ struct dev_qp {
 	bool made_by_cm;	    /* its INIT was done by librdmacm: no rendezvous listener */
 	bool flushed;		    /* state is ERR and the queues have been flushed */
 	bool comm_est_sent;
-	bool sqd_armed;		    /* SQ_DRAINED waiter when the SQ is idle */
+	bool sqd_armed;		    /* SQ_DRAINED wanted when the SQ is idle */
 	uint32_t sqd_upto;	    /* SQD: only WQEs before this SQ index may be sent */
 	struct rqe *cur;	    /* receive being filled, copied out of RQ or SRQ; */
 	bool cur_valid;		    /* sized for the larger of both max_sge */

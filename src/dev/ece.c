@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Enhanced connection establishment: the device names its vendor and has no
- * options, so of whatever is waiter nothing is accepted. librdmacm carries both
+ * options, so of whatever is wanted nothing is accepted. librdmacm carries both
  * between the ends (cm/ece.c). */
 #include "base/log.h"
 #include "dev/verbs.h"

@@ -29,9 +29,9 @@ struct stream; /* a TCP connection past its MPA exchange (tcp/carrier.c), or one
 struct stream_user {
 	/* Of stream_connect() alone. A process of ours has the request (not told when
 	 * stream_connect() has said so). */
-	void (*asked)(void *user);
+	void (*delivered)(void *user);
 	/* ... and its answer: accepted, stream_opened() may be called, or not. */
-	void (*answer)(void *user, const uint8_t *data, size_t len);
+	void (*reply)(void *user, const uint8_t *data, size_t len);
 	void (*control)(void *user, enum stream_ctl type, const uint8_t *data,
 			size_t len);
 	/* The peer closed (err 0) or the connection broke (-errno). Once. Before the

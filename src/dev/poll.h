@@ -54,7 +54,7 @@ void poll_unlink(struct dev_cq *send_cq, struct dev_cq *recv_cq);
  * without the stream's lock. */
 int poll_add(struct dev_cq *cq, struct poll_source *s);
 void poll_del(struct poll_source *s);
-/* Changes s->events (output waiter or not). Any lock may be held; the caller sees
+/* Changes s->events (output wanted or not). Any lock may be held; the caller sees
  * to it that nobody else calls it for s. 0 or -errno. */
 int poll_mod(struct poll_source *s, uint32_t events);
 

@@ -1,21 +1,20 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Which stream belongs to which QP: the one place that joins them.
+/* Design notes. A stream and a QP are joined under (local QPN, remote QPN, remote GID), in
+ * either order: a QP that enters RTR looks for a stream that is unclaimed and becomes a
+ * waiter if there is none; a stream that is started looks for a waiter and stays unclaimed
+ * if there is none.
  *
- * Design notes. A stream and a QP meet under (local QPN, remote QPN, remote
- * GID), in either order: a QP that enters RTR looks for a parked stream and
- * waits if there is none; a stream that is opened looks for a waiting QP and is
- * parked if there is none. The CM's streams win over rendezvous: a QP whose
- * peer's connection request is known to the CM (match_expect) does not ask the
- * rendezvous port.
- *
- * match.lock serialises attach and detach; it is outside of all locks of dev.h. */
-#include "rc/stream.h"
+ * Of two QPs that the application connects by GID and number, the one with the smaller
+ * (GID, QPN) asks: a carrier makes an attempt for it, the carriers in turn until one finds
+ * the peer. The other QP waits for an arrival. The CM's streams win: a QP whose peer's
+ * connection request is known to the CM (match_expect) asks nobody. */
+#include "rc/match.h"
 
-#include "base/conf.h"
 #include "base/log.h"
 #include "dev/share.h"
-#include "tcp/rendezvous.h"
-#include "shm/shm.h"
+#include "rc/requester.h"
+#include "rc/stream.h"
+#include "rc/uc.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -25,12 +24,11 @@ enum { BUCKETS = 1024 };
 
 /* A QP without its stream. */
 struct waiter {
-	struct list link; /* match.waiter[] while waiting */
+	struct list link; /* match.waiters[] while waiting */
 	struct stream_key key;
 	uint64_t serial;
 	struct dev_qp *qp;
-	struct rdv_out *out; /* one of them, if it is us who connect */
-	struct shm_out *shm;
+	struct rc_attempt *attempt; /* if it is this side that asks; or NULL */
 	struct loop_timer timer; /* runs from the first work posted */
 	bool has_work;
 	uint64_t ticks, patience; /* of RC_TICK_MS: after so many nobody came in time */
@@ -46,7 +44,7 @@ struct expected {
 
 static struct {
 	struct lock lock;
-	struct list streams[BUCKETS], waiter[BUCKETS], expected[BUCKETS];
+	struct list unclaimed[BUCKETS], waiters[BUCKETS], expected[BUCKETS];
 	uint64_t serial; /* of the last one that waits */
 	bool ready;
 } match = { .lock = LOCK_INIT };
@@ -57,8 +55,8 @@ NO_TSA void match_lock(void)
 	if (match.ready)
 		return;
 	for (int i = 0; i < BUCKETS; i++) {
-		list_init(&match.streams[i]);
-		list_init(&match.waiter[i]);
+		list_init(&match.unclaimed[i]);
+		list_init(&match.waiters[i]);
 		list_init(&match.expected[i]);
 	}
 	match.ready = true;
@@ -91,7 +89,7 @@ static struct waiter *waiter_find(const struct stream_key *k)
 {
 	struct waiter *w;
 
-	list_for_each(w, &match.waiter[bucket(k->remote_qpn)], link)
+	list_for_each(w, &match.waiters[bucket(k->remote_qpn)], link)
 		if (same(&w->key, k))
 			return w;
 	return NULL;
@@ -105,7 +103,7 @@ static struct waiter *waiter_of(struct dev_qp *qp)
 	lock_get(&qp->lock); /* another thread may be on the way to RTR */
 	qpn = qp->attr.dest_qp_num;
 	lock_put(&qp->lock);
-	list_for_each(w, &match.waiter[bucket(qpn)], link)
+	list_for_each(w, &match.waiters[bucket(qpn)], link)
 		if (w->qp == qp)
 			return w;
 	return NULL;
@@ -125,7 +123,7 @@ static struct stream *unclaimed_find(const struct stream_key *k)
 {
 	struct stream *s;
 
-	list_for_each(s, &match.streams[bucket(k->remote_qpn)], match) {
+	list_for_each(s, &match.unclaimed[bucket(k->remote_qpn)], unclaimed) {
 		struct stream_key key = key_of(s);
 
 		if (same(k, &key))
@@ -183,72 +181,70 @@ static void waiter_end(struct waiter *w)
 {
 	list_del(&w->link);
 	w->qp = NULL;
-	if (w->out)
-		rdv_cancel(w->out);
-	if (w->shm)
-		shm_cancel(w->shm);
-	w->out = NULL;
-	w->shm = NULL;
+	if (w->attempt)
+		w->attempt->via->cancel(w->attempt);
+	w->attempt = NULL;
 	if (loop_timer_stop(&w->timer))
 		w->refs--;
 	waiter_put(w);
 }
 
-static bool is_reached(const struct waiter *w);
-
-static struct waiter *waiter_by(const struct rdv_out *out, const struct shm_out *shm)
+static struct waiter *waiter_by(const struct rc_attempt *a)
 {
 	struct waiter *w;
 
 	for (int i = 0; i < BUCKETS; i++)
-		list_for_each(w, &match.waiter[i], link)
-			if ((out && w->out == out) || (shm && w->shm == shm))
+		list_for_each(w, &match.waiters[i], link)
+			if (w->attempt == a)
 				return w;
 	return NULL;
 }
 
-void park_out_done_locked(struct rdv_out *out)
+void match_found_locked(struct rc_attempt *a)
 {
-	struct waiter *w = waiter_by(out, NULL);
+	struct waiter *w = waiter_by(a);
 
 	if (w)
-		w->out = NULL;
+		w->attempt = NULL;
 }
 
-void park_shm_done_locked(struct shm_out *shm)
+/* The next carrier behind `via`, in a circle, that reaches the peer; or NULL. *wrapped: all
+ * behind it have been tried before. */
+static const struct rc_rendezvous *next_way(const struct waiter *w,
+					    const struct rc_rendezvous *via, bool *wrapped)
 {
-	struct waiter *w = waiter_by(NULL, shm);
+	const struct rc_rendezvous *const *r = rc_rendezvous;
 
-	if (w)
-		w->shm = NULL;
+	while (*r != via)
+		r++;
+	*wrapped = false;
+	for (;;) {
+		if (!*++r) {
+			r = rc_rendezvous;
+			*wrapped = true;
+		}
+		if (*r == via)
+			return NULL;
+		if ((*r)->reaches(w->qp, &w->key))
+			return *r;
+	}
 }
 
-void park_shm_failed_locked(struct shm_out *shm, int err)
+bool match_failed_locked(struct rc_attempt *a, int err)
 {
-	struct waiter *w = waiter_by(NULL, shm);
+	struct waiter *w = waiter_by(a);
+	const struct rc_rendezvous *next;
+	bool wrapped;
 
 	if (!w)
-		return;
-	log_info("QP %06x: no shared memory with the process of QP %06x: %s",
-		 w->key.local_qpn, w->key.remote_qpn, strerror(-err));
-	if (conf_get()->transport == CONF_TRANSPORT_SHM) {
-		shm_retry_locked(shm);
-		return;
-	}
-	w->shm = NULL;
-	shm_cancel(shm);
-	w->out = rdv_connect(w->qp, &w->key);
-}
-
-bool park_tcp_refused_locked(struct rdv_out *out)
-{
-	struct waiter *w = waiter_by(out, NULL);
-
-	if (!w || !is_reached(w))
 		return false;
-	w->out = NULL;
-	w->shm = shm_connect(w->qp, &w->key, w->serial, true);
-	rdv_cancel(out);
+	next = next_way(w, a->via, &wrapped);
+	if (!next)
+		return false;
+	log_info("QP %06x: QP %06x is not reached by %s (%s); next by %s", w->key.local_qpn,
+		 w->key.remote_qpn, a->via->name, strerror(-err), next->name);
+	a->via->cancel(a);
+	w->attempt = next->connect(w->qp, &w->key, w->serial, wrapped);
 	return true;
 }
 
@@ -337,29 +333,6 @@ static bool we_connect(const struct dev_qp *qp, const struct stream_key *k)
 	return c < 0 || (!c && k->local_qpn < k->remote_qpn);
 }
 
-static bool is_self(const struct dev_qp *qp, const struct stream_key *k)
-{
-	return k->local_qpn == k->remote_qpn &&
-	       !memcmp(&qp->local_gid, &k->remote_gid, sizeof(k->remote_gid));
-}
-
-static int open_self(struct dev_qp *qp)
-{
-	struct stream_param p = {
-		.local_gid = qp->local_gid,
-		.remote_gid = qp->local_gid,
-		.local_qpn = qp->qp.qp_num,
-		.remote_qpn = qp->qp.qp_num,
-		.extended = true,
-		.unreliable = qp->qp.qp_type == IBV_QPT_UC,
-	};
-	int ret = stream_open_self(&p);
-
-	if (ret)
-		match_detach(qp);
-	return ret;
-}
-
 /* Asks for a stream by itself: not when the CM brings one. */
 static bool asks(const struct dev_qp *qp, const struct stream_key *key)
 {
@@ -367,18 +340,24 @@ static bool asks(const struct dev_qp *qp, const struct stream_key *key)
 	       we_connect(qp, key);
 }
 
-static bool is_reached(const struct waiter *w)
-{
-	return shm_is_near(&w->key.remote_gid) && !is_self(w->qp, &w->key);
-}
-
 static int ask(struct waiter *w)
 {
-	if (is_reached(w))
-		w->shm = shm_connect(w->qp, &w->key, w->serial, false);
-	else
-		w->out = rdv_connect(w->qp, &w->key);
-	return w->out || w->shm ? 0 : -ENOMEM;
+	for (const struct rc_rendezvous *const *r = rc_rendezvous; *r; r++)
+		if ((*r)->reaches(w->qp, &w->key)) {
+			w->attempt = (*r)->connect(w->qp, &w->key, w->serial, false);
+			return w->attempt ? 0 : -ENOMEM;
+		}
+	return 0; /* nobody will come: its work fails in time */
+}
+
+/* A peer that has asked already. */
+static struct rc_arrival *arrival_find(const struct dev_qp *qp, const struct stream_key *key)
+{
+	struct rc_arrival *in = NULL;
+
+	for (const struct rc_rendezvous *const *r = rc_rendezvous; *r && !in; r++)
+		in = (*r)->find(qp, key);
+	return in;
 }
 
 static int wait_for_stream(struct dev_qp *qp, const struct stream_key *key)
@@ -392,7 +371,7 @@ static int wait_for_stream(struct dev_qp *qp, const struct stream_key *key)
 	w->qp = qp;
 	w->refs = 1;
 	w->timer.fire = waiter_tick;
-	list_add_tail(&match.waiter[bucket(key->remote_qpn)], &w->link);
+	list_add_tail(&match.waiters[bucket(key->remote_qpn)], &w->link);
 	if (asks(qp, key) && ask(w)) {
 		waiter_end(w);
 		return -ENOMEM;
@@ -408,8 +387,7 @@ int match_attach(struct dev_qp *qp)
 		.remote_gid = qp->attr.ah_attr.grh.dgid,
 		.unreliable = qp->qp.qp_type == IBV_QPT_UC,
 	};
-	struct rdv_in *in = NULL;
-	struct shm_in *near = NULL;
+	struct rc_arrival *in = NULL;
 	struct stream *s;
 	int ret;
 
@@ -418,21 +396,17 @@ int match_attach(struct dev_qp *qp)
 	if (s) {
 		ret = stream_attach(s, qp);
 		if (!ret)
-			list_del(&s->match);
+			list_del(&s->unclaimed);
 	} else {
 		ret = wait_for_stream(qp, &key);
-		if (!ret && match_waiting_locked(&key)) {
-			near = shm_find(&key);
-			in = near ? NULL : rdv_find(&key);
-		}
+		if (!ret && match_waiting_locked(&key))
+			in = arrival_find(qp, &key);
 	}
 	match_unlock();
-	if (near)
-		shm_accept(near);
-	else if (in)
-		rdv_accept(in);
-	else if (!ret && !s && is_self(qp, &key))
-		ret = open_self(qp);
+	if (in)
+		ret = in->via->accept(in);
+	if (in && ret)
+		match_detach(qp);
 	return ret;
 }
 
@@ -449,7 +423,7 @@ static void share_end(struct dev_qp *qp)
 	lock_put(&qp->lock);
 	if (!s)
 		return;
-	share_qp_wait(s->shm.share_id);
+	share_qp_wait(s->share_id);
 	stream_put(s);
 }
 
@@ -486,15 +460,15 @@ void match_offer(struct stream *s)
 
 	match_lock();
 	w = waiter_find(&key);
-	if (s->shm.serial) {
-		/* Made for a QP that waited; what may wait there now is another story,
+	if (s->serial) {
+		/* Made for a QP that waited; what may wait there now is another wait,
 		 * for which the peer's end was not made. */
-		if (w && w->serial == s->shm.serial)
+		if (w && w->serial == s->serial)
 			attach_locked(s, w);
 	} else if (w) {
 		attach_locked(s, w);
 	} else {
-		list_add_tail(&match.streams[bucket(s->p.remote_qpn)], &s->match);
+		list_add_tail(&match.unclaimed[bucket(s->p.remote_qpn)], &s->unclaimed);
 	}
 	match_unlock();
 }
@@ -502,6 +476,6 @@ void match_offer(struct stream *s)
 void match_withdraw(struct stream *s)
 {
 	match_lock();
-	list_del(&s->match);
+	list_del(&s->unclaimed);
 	match_unlock();
 }

@@ -4,10 +4,14 @@
  * Timers (all on stream.timer, see stream_timer()):
  *	hold	an RNR wait, or the wait for a QP that is not there yet
  *	retry	while requests are out: is the peer's *host* still there? */
-#include "rc/stream.h"
+#include "rc/requester.h"
 
 #include "base/conf.h"
 #include "base/log.h"
+#include "rc/execute.h"
+#include "rc/rx.h"
+#include "rc/tx.h"
+#include "rc/uc.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -45,11 +49,9 @@ void req_begin(struct stream *s)
 	tx->rd_out = 0;
 	tx->sig_since_req = false;
 	tx->hold = HOLD_NONE;
-	tx->direct_idx = s->qp->sq.next;
-	tx->direct_off = 0;
-	tx->direct_not = tx->more = tx->drain = false;
-	tx->ring_idx = s->qp->sq.next - 1;
-	tx->pull_refused = 0;
+	execute_begin(s);
+	tx->copy_idx = s->qp->sq.next - 1;
+	tx->references_refused = 0;
 	/* So that the responder knows the number of the first request. */
 	tx->resync = s->p.extended && !s->p.unreliable;
 	tx->srqn = NO_SRQ;
@@ -114,7 +116,7 @@ void req_fail(struct stream *s, uint32_t idx, enum ibv_wc_status st, const char 
 {
 	if (!s->qp)
 		return;
-	tx_own_part(s);
+	tx_own_payload(s);
 	s->tx.hold = HOLD_NONE;
 	if (s->p.unreliable)
 		uc_cut(s); /* and the QP goes on receiving */
@@ -165,19 +167,19 @@ static void acked_before(struct stream *s, uint32_t idx)
 		if (!wqe_is_read(w))
 			w->finished = 1;
 		if (w->pulled)
-			s->tx.pull_refused = 0;
+			s->tx.references_refused = 0;
 	}
 	pass_local(s);
 	s->tx.rnr_seen = 0;
 	sq_retire_locked(qp);
 }
 
-/* What a cut FPDU belongs to is still being sent. */
+/* What a cut frame belongs to is still being sent. */
 void req_carried_locked(struct stream *s)
 {
 	struct dev_qp *qp = s->qp;
 
-	if (!s->tx.part && s->tx.acked != qp->sq.next && qp_may_receive_locked(qp))
+	if (!s->tx.cut && s->tx.acked != qp->sq.next && qp_may_receive_locked(qp))
 		acked_before(s, qp->sq.next);
 }
 
@@ -196,130 +198,6 @@ bool req_local_locked(struct stream *s)
 		return false;
 	tx->hold = HOLD_FAIL;
 	tx->fail_status = status;
-	return true;
-}
-
-static bool one_sided(const struct wqe *w)
-{
-	return w->opcode == IBV_WR_RDMA_WRITE || w->opcode == IBV_WR_RDMA_READ;
-}
-
-/* Of a write with immediate data the data can be placed, before the rest is sent; worth
- * it if it is much. */
-static bool placeable(const struct wqe *w)
-{
-	return one_sided(w) ||
-	       (w->opcode == IBV_WR_RDMA_WRITE_WITH_IMM && w->length >= RC_EXECUTE_WAIT);
-}
-
-/* May the work at sq.next be done without a word to the peer, once everything before it
- * is answered? So it does not overtake, and nothing will be repeated. */
-static bool may_direct(const struct stream *s, const struct wqe *w)
-{
-	const struct rc_tx *tx = &s->tx;
-	const struct dev_qp *qp = s->qp;
-
-	return placeable(w) && w->length && !tx->direct_not && tx->hold == HOLD_NONE &&
-	       !tx->off && !tx->imm_sent && !tx->probe_sent &&
-	       (w->opcode != IBV_WR_RDMA_READ || qp->attr.max_rd_atomic) &&
-	       qp_may_send_locked(qp);
-}
-
-/* Much data is worth an idle moment. So is leaving the ring where nothing but such
- * work keeps it busy, which might go on for ever. */
-static bool worth_draining(struct stream *s, const struct wqe *w)
-{
-	struct dev_sq *sq = &s->qp->sq;
-
-	if (!s->m->near(s, w))
-		return false;
-	if (w->length >= RC_EXECUTE_WAIT)
-		return true;
-	for (uint32_t i = s->tx.acked; i != sq->next; i++)
-		if (!one_sided(sq_at(sq, i)))
-			return false;
-	return true;
-}
-
-bool req_drains_before(struct stream *s, uint32_t idx)
-{
-	struct dev_sq *sq = &s->qp->sq;
-	const struct wqe *w = sq_at(sq, idx);
-
-	lock_assert_held(&s->lock);
-	return s->m->direct && idx != sq->tail && placeable(w) && w->length >= RC_EXECUTE_WAIT &&
-	       s->m->near(s, w);
-}
-
-/* NO_TSA: with qp->lock, but for a copy that takes long. The WQE stays: who flushes
- * it has to have the stream's lock, and who asks finds it begun. */
-NO_TSA static int run_direct(struct stream *s, struct wqe *w, uint32_t len)
-{
-	bool unlock = len > RC_EXECUTE_LOCKED;
-	int ret;
-
-	lock_assert_held(&s->lock);
-	w->sent = 1;
-	if (unlock)
-		lock_put(&s->qp->lock);
-	ret = s->m->direct(s, w, s->tx.direct_off, len);
-	if (unlock)
-		lock_get(&s->qp->lock);
-	return ret;
-}
-
-bool req_direct_locked(struct stream *s, uint32_t *left)
-{
-	enum { LEAST = 4096 }; /* what a small one costs, as bytes of a large one */
-	struct dev_qp *qp = s->qp;
-	struct rc_tx *tx = &s->tx;
-	struct dev_sq *sq;
-	struct wqe *w;
-	uint32_t len;
-
-	if (!qp || !s->m->direct || s->p.unreliable || qp->sq.next == qp->sq.tail)
-		return false;
-	lock_assert_held(&qp->lock);
-	sq = &qp->sq;
-	w = sq_at(sq, sq->next);
-	if (tx->direct_idx != sq->next) {
-		tx->direct_idx = sq->next;
-		tx->direct_off = 0;
-		tx->direct_not = false;
-	}
-	if (!may_direct(s, w))
-		return false;
-	if (tx->acked != sq->next || tx->rd_out) {
-		tx->drain = worth_draining(s, w);
-		return false;
-	}
-	tx->more = !*left;
-	if (tx->more)
-		return false;
-	len = w->length - tx->direct_off;
-	len = len < *left ? len : *left;
-	tx->direct_not = run_direct(s, w, len);
-	if (!qp_may_receive_locked(qp))
-		return false; /* it will be flushed */
-	if (tx->direct_not) {
-		tx->direct_off = w->sent = 0;
-		return false;
-	}
-	*left -= len > LEAST ? len : *left > LEAST ? LEAST : *left;
-	tx->direct_off += len;
-	tx->more = tx->direct_off != w->length;
-	if (tx->more)
-		return false;
-	tx->direct_off = 0;
-	if (w->opcode == IBV_WR_RDMA_WRITE_WITH_IMM) {
-		tx->off = w->length; /* what is left to send has no payload */
-		tx->probe_sent = true;
-		return false;
-	}
-	w->finished = WQE_DIRECT;
-	sq->next++;
-	tx->acked++;
-	sq_retire_locked(qp);
 	return true;
 }
 
@@ -384,7 +262,7 @@ static void rewind_to(struct stream *s, uint32_t idx)
 	if ((int32_t)(s->tx.rd_scan - idx) > 0)
 		s->tx.rd_scan = idx;
 	lock_put(&qp->lock);
-	/* A begun FPDU of a discarded request is still finished, from memory. */
+	/* A begun frame of a discarded request is still finished, from memory. */
 	s->tx.off = 0;
 	s->tx.imm_sent = s->tx.probe_sent = false;
 	s->tx.resync = true;
@@ -466,7 +344,7 @@ static void nak_not_ready(struct stream *s, uint32_t idx)
 
 /* The peer could not fetch the payload: it is sent, or it turns out here why it cannot
  * be. Never twice for one WQE. */
-static void nak_pull(struct stream *s, uint32_t idx)
+static void nak_copy(struct stream *s, uint32_t idx)
 {
 	struct dev_qp *qp = s->qp;
 	struct wqe *w = sq_at(&qp->sq, idx);
@@ -484,8 +362,8 @@ static void nak_pull(struct stream *s, uint32_t idx)
 		return;
 	}
 	rewind_to(s, idx);
-	s->tx.ring_idx = idx;
-	if (++s->tx.pull_refused == RC_REFERENCE_REFUSALS)
+	s->tx.copy_idx = idx;
+	if (++s->tx.references_refused == RC_REFERENCE_REFUSALS)
 		log_info("QP %06x: the peer cannot fetch what is sent to it", qp->qp.qp_num);
 	if (s->tx.hold != HOLD_LOST)
 		s->tx.hold = HOLD_NONE;
@@ -580,7 +458,7 @@ void req_nak(struct stream *s, const struct rc_frame *h)
 		nak_lost(s, idx);
 		break;
 	case NAK_COPY:
-		nak_pull(s, idx);
+		nak_copy(s, idx);
 		break;
 	default:
 		nak_error(s, idx, (enum nak_code)h->ctl.code);
@@ -647,7 +525,7 @@ struct wqe *req_oldest_read(struct stream *s, uint32_t *idx)
 }
 
 /* The response to the oldest read or atomic begins: what was before it is done.
- * NULL when the response is not (or no longer) waiter. */
+ * NULL when the response is not (or no longer) wanted. */
 static struct wqe *answered(struct stream *s, uint32_t *idx)
 {
 	struct wqe *w = NULL;
@@ -693,7 +571,7 @@ int req_read_begin(struct stream *s, const struct rc_frame *h)
 		return 0; /* the QP failed meanwhile: scratch */
 	if (w->opcode != IBV_WR_RDMA_READ || h->stag != idx || h->to != w->got ||
 	    h->payload > w->length - w->got) {
-		log_info("stream %d: read response for %x+%llu does not fit read %x", s->fd,
+		log_info("stream %u: read response for %x+%llu does not fit read %x", s->id,
 			 h->stag, (unsigned long long)h->to, idx);
 		return -EPROTO;
 	}
@@ -758,7 +636,7 @@ int req_atomic_resp(struct stream *s, const struct rc_frame *h)
 static bool silent(struct stream *s, uint64_t budget)
 {
 	lock_assert_held(&s->lock);
-	return conf_get()->strict_timeout || s->m->silent(s, budget);
+	return conf_get()->strict_timeout || s->carrier->silent(s, budget);
 }
 
 void req_timer(struct stream *s, uint64_t now)

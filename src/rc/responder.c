@@ -6,37 +6,22 @@
  * discarded until RESYNC(number). Responses and control go on. Reads and
  * atomics run only in GOOD and in order, so never twice.
  *
- * A plain peer knows no NAK: it gets Terminate, and nothing repeats anything. */
-#include "rc/stream.h"
+ * A plain peer knows no NAK: the carrier refuses (iWARP: Terminate), and nothing repeats
+ * anything. */
+#include "rc/responder.h"
 
 #include "base/be.h"
 #include "base/guard.h"
 #include "base/log.h"
-#include "tcp/term.h"
+#include "rc/rx.h"
+#include "rc/tx.h"
+#include "rc/uc.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-/* A QP that is gone or in ERR has said, or will say, goodbye by itself. */
-static void refuse_plain(struct stream *s, enum nak_code code)
-{
-	enum term_code term = (enum term_code)s->rx.term;
-
-	lock_assert_held(&s->lock);
-	if (code == NAK_NOT_READY || code == NAK_NO_QP) {
-		stream_end(s);
-		return;
-	}
-	if (!term)
-		term = code == NAK_RNR	    ? TERM_DDP_NO_BUFFER :
-		       code == NAK_INV_REQ  ? TERM_DDP_TOO_LONG :
-		       code == NAK_REM_ACCESS ? TERM_RDMAP_RIGHTS :
-						TERM_RDMAP_STREAM;
-	term_send(s, term, term == TERM_RDMAP_STREAM ? NULL : &s->rx.h);
-}
 
 void resp_nak(struct stream *s, enum nak_code code)
 {
@@ -49,7 +34,7 @@ void resp_nak(struct stream *s, enum nak_code code)
 	rx->drop = true;
 	rx->place = PLACE_SCRATCH;
 	if (!s->p.extended) {
-		refuse_plain(s, code);
+		s->carrier->refuse(s, code);
 		return;
 	}
 	rx->nak = true;
@@ -61,10 +46,12 @@ void resp_nak(struct stream *s, enum nak_code code)
 	rx->ack_now = rx->ack_owed;
 }
 
-static void fail_now(struct stream *s, enum ibv_wc_status st, int ev, const char *why)
+void resp_fail_now(struct stream *s, enum ibv_wc_status st, int ev, const char *why)
 {
 	lock_assert_held(&s->lock);
-	tx_own_part(s);
+	if (!s->qp)
+		return;
+	tx_own_payload(s);
 	s->tx.hold = HOLD_NONE;
 	/* The answer to a read of our own may be half here: it has no WQE any more. */
 	s->rx.place = PLACE_SCRATCH;
@@ -87,7 +74,7 @@ void resp_fail(struct stream *s, enum nak_code code, enum ibv_wc_status st, int 
 	if (!s->qp)
 		return;
 	if (!s->p.extended || s->rx.resp_head == s->rx.resp_tail) {
-		fail_now(s, st, ev, why);
+		resp_fail_now(s, st, ev, why);
 		return;
 	}
 	f->due = true;
@@ -104,23 +91,7 @@ void resp_settle(struct stream *s)
 	if (!f->due || (s->state == STREAM_OPEN && s->rx.resp_head != s->rx.resp_tail))
 		return;
 	f->due = false;
-	if (s->qp)
-		fail_now(s, f->status, f->event, f->why);
-}
-
-void resp_bad_frame(struct stream *s, int err)
-{
-	enum term_code term = (enum term_code)s->rx.term;
-
-	if (!term)
-		term = err == -EBADMSG ? TERM_MPA_CRC : TERM_RDMAP_OPCODE;
-	s->rx.junk = s->rx.drop = true;
-	s->rx.in_frame = false;
-	s->rx.place = PLACE_SCRATCH;
-	term_send(s, term, NULL);
-	if (s->qp)
-		fail_now(s, IBV_WC_LOC_QP_OP_ERR, IBV_EVENT_QP_FATAL,
-			 "what the peer sent is no valid message");
+	resp_fail_now(s, f->status, f->event, f->why);
 }
 
 /* Gives up what is still to be answered; the number of the first of it. */
@@ -149,7 +120,7 @@ void resp_unreadable(struct stream *s, int err)
 	uint32_t number = responses_drop(&s->rx);
 
 	s->rx.failure.due = false; /* this one was before it */
-	s->rx.term = TERM_RDMAP_STREAM;
+	s->rx.reason = RC_REASON_STREAM;
 	if (err == -EFAULT)
 		resp_fail(s, NAK_REM_OP, IBV_WC_SUCCESS, IBV_EVENT_QP_FATAL,
 			  "memory of a read was unmapped");
@@ -248,9 +219,24 @@ static bool served(struct stream *s, unsigned access)
 		return true;
 	snprintf(why, sizeof(why), "%s by QP %06x: the QP does not allow it",
 		 rc_op_str(s->rx.h.op), s->qp->attr.dest_qp_num);
-	s->rx.term = term_of_access(-EACCES, s->rx.h.op == RC_WRITE);
+	s->rx.reason = RC_REASON_RIGHTS;
 	resp_fail(s, NAK_INV_REQ, IBV_WC_SUCCESS, IBV_EVENT_QP_REQ_ERR, why);
 	return false;
+}
+
+/* What mr_get_remote() found wrong. */
+static enum rc_reason reason_of(int err)
+{
+	switch (err) {
+	case -ENOENT:
+		return RC_REASON_KEY;
+	case -EPERM:
+		return RC_REASON_PD;
+	case -ERANGE:
+		return RC_REASON_BOUNDS;
+	default:
+		return RC_REASON_RIGHTS;
+	}
 }
 
 static bool allowed(struct stream *s, unsigned access, uint32_t key, uint64_t addr,
@@ -275,7 +261,7 @@ static bool allowed(struct stream *s, unsigned access, uint32_t key, uint64_t ad
 		 ret == -EPERM	? "other protection domain or QP" :
 		 ret == -ERANGE ? "out of bounds" :
 				  "the region or window does not allow it");
-	s->rx.term = term_of_access(ret, s->rx.h.op == RC_WRITE);
+	s->rx.reason = reason_of(ret);
 	resp_fail(s, NAK_REM_ACCESS, IBV_WC_SUCCESS, IBV_EVENT_QP_ACCESS_ERR, why);
 	return false;
 }
@@ -313,7 +299,7 @@ static void no_such_srq(struct stream *s)
 }
 
 /* A receive is there, in qp->cur; if not, the peer is told why. */
-static bool took(struct stream *s, int where)
+static bool receive_ready(struct stream *s, int where)
 {
 	int ret = recv_take(s->qp, s->rx.srqn);
 
@@ -331,7 +317,7 @@ static bool in_sequence(struct stream *s, uint32_t msn, uint32_t mo)
 {
 	if ((s->rx.h.msn == msn || s->p.unreliable) && s->rx.h.mo == mo)
 		return true;
-	s->rx.term = s->rx.h.msn != msn ? TERM_DDP_MSN : TERM_DDP_MO;
+	s->rx.reason = s->rx.h.msn != msn ? RC_REASON_MSN : RC_REASON_MO;
 	return false;
 }
 
@@ -392,9 +378,9 @@ static int begin_send(struct stream *s)
 	lock_assert_held(&s->lock);
 	if (!in_sequence(s, rx->msn0, rx->msg_off))
 		return -EPROTO;
-	if (!qp->cur_valid && !took(s, WAIT_BEGIN))
+	if (!qp->cur_valid && !receive_ready(s, WAIT_BEGIN))
 		return 0;
-	rx->impatient = false;
+	rx->no_wait = false;
 	rx->wait_until = 0;
 	if (rx->h.payload > qp->cur->length - rx->msg_off) {
 		snprintf(why, sizeof(why), "a send of at least %u bytes, the receive has %u",
@@ -430,7 +416,7 @@ static struct response *response_new(struct stream *s)
 
 		snprintf(why, sizeof(why), "more than %u reads and atomics at once",
 			 s->qp->attr.max_dest_rd_atomic);
-		s->rx.term = TERM_DDP_NO_BUFFER;
+		s->rx.reason = RC_REASON_READS;
 		resp_fail(s, NAK_INV_REQ, IBV_WC_SUCCESS, IBV_EVENT_QP_REQ_ERR, why);
 		return NULL;
 	}
@@ -566,7 +552,7 @@ int resp_begin(struct stream *s)
 
 	if (rx->drop || rx->skip || !accepting(s))
 		return 0;
-	rx->term = 0;
+	rx->reason = RC_REASON_NONE;
 	rx->pd = recv_pd(s->qp, rx->srqn);
 	if (!rx->pd) {
 		no_such_srq(s);
@@ -574,7 +560,7 @@ int resp_begin(struct stream *s)
 	}
 	if (!s->p.extended && (rx->h.op == RC_ATOMIC_REQ || rx->h.op == RC_IMM ||
 			       rx->h.op == RC_IMM_SE)) {
-		rx->term = TERM_RDMAP_OPCODE;
+		rx->reason = RC_REASON_OPCODE;
 		return -EPROTO;
 	}
 	switch (rx->h.op) {
@@ -645,7 +631,7 @@ static void end_send(struct stream *s)
 	if (inv && mw_invalidate(s->qp, rx->h.inv_stag)) {
 		snprintf(why, sizeof(why), "send with invalidate: key %08x cannot be",
 			 rx->h.inv_stag);
-		rx->term = TERM_RDMAP_INVALIDATE;
+		rx->reason = RC_REASON_INVALIDATE;
 		resp_fail(s, NAK_REM_ACCESS, IBV_WC_LOC_PROT_ERR, IBV_EVENT_QP_ACCESS_ERR, why);
 		return;
 	}
@@ -666,7 +652,7 @@ static void end_write(struct stream *s)
 	bool se = rx->imm_se;
 
 	lock_assert_held(&s->lock);
-	if (rx->h.last && rx->imm_have && !took(s, WAIT_END))
+	if (rx->h.last && rx->imm_have && !receive_ready(s, WAIT_END))
 		return;
 	rx->write_len += rx->h.payload;
 	rx->write_stag = rx->h.stag;
@@ -677,7 +663,7 @@ static void end_write(struct stream *s)
 		resp_accepted(s);
 		return;
 	}
-	rx->impatient = false;
+	rx->no_wait = false;
 	rx->wait_until = 0;
 	wc.byte_len = rx->write_len;
 	imm_to_wc(s, &wc);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-#include "rc/stream.h"
+#include "rc/sge.h"
 
 #include "base/guard.h"
 

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* The life of a stream.
  *
- * Design notes. References: one for the open descriptor (dropped when the loop
- * has forgotten it), one for a pending timer, one for queued upcalls. The two
- * holders, user and QP, need none: the descriptor stays open until both have
- * let go.
+ * Design notes. References: one is the carrier's (dropped after rc_carrier.finish),
+ * one belongs to a pending timer, one to queued upcalls. The two holders, user and QP, need
+ * none: the carrier keeps its own until both have let go.
  *
  * Upcalls are queued and run in the loop thread without locks, so the CM may
  * call us under its own.
@@ -14,19 +13,18 @@
  * receiver. */
 #include "rc/stream.h"
 
-#include "base/fdset.h"
 #include "base/log.h"
 #include "dev/share.h"
+#include "rc/match.h"
+#include "rc/requester.h"
+#include "rc/responder.h"
+#include "rc/tx.h"
 
 #include <errno.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/epoll.h>
-#include <sys/socket.h>
 
 enum { ACK_IDLE_PASSES = 16, BLOCKED_POLLS = 8 };
 #define LET_IN MSEC /* a thread has woken up and got the lock by then */
@@ -50,9 +48,9 @@ void stream_set_state(struct stream *s, enum stream_state to)
 {
 	lock_assert_held(&s->lock);
 	if (!(state_next[s->state] & 1u << to))
-		log_error("stream %d: %s -> %s is not a way to go", s->fd, state_str[s->state],
+		log_error("stream %u: %s -> %s is not a way to go", s->id, state_str[s->state],
 			  state_str[to]);
-	log_debug("stream %d: %s -> %s", s->fd, state_str[s->state], state_str[to]);
+	log_debug("stream %u: %s -> %s", s->id, state_str[s->state], state_str[to]);
 	s->state = to;
 }
 
@@ -67,10 +65,11 @@ void stream_put(struct stream *s)
 
 	if (atomic_fetch_sub_explicit(&s->refs, 1, memory_order_acq_rel) != 1)
 		return;
+	if (s->carrier->fini)
+		s->carrier->fini(s);
 	tx_fini(s);
 	free(s->rx.resp);
-	free(s->rx.stash);
-	free(s->answer);
+	free(s->reply);
 	while ((n = list_pop(&s->up)))
 		free(list_entry(n, struct ctl_msg, link));
 	lock_fini(&s->lock);
@@ -135,20 +134,10 @@ static void close_step(struct stream *s);
 
 /* ---- watching ------------------------------------------------------------ */
 
-uint32_t stream_events(const struct stream *s)
-{
-	if (s->state == STREAM_BROKEN || s->state == STREAM_CLOSED)
-		return 0;
-	if (s->rx.wait && s->qp && s->state == STREAM_OPEN)
-		return s->tx.blocked ? EPOLLOUT : 0;
-	return (s->input_held ? s->peer_ended ? 0 : EPOLLRDHUP : EPOLLIN) |
-	       (s->tx.blocked ? EPOLLOUT : 0);
-}
-
 static void rewatch(struct stream *s)
 {
 	lock_assert_held(&s->lock);
-	s->m->watch(s);
+	s->carrier->watch(s);
 }
 
 void stream_want_output(struct stream *s)
@@ -169,25 +158,25 @@ void stream_up_post(struct stream *s)
 		stream_put(s);
 }
 
-/* What a caller hears first. */
-static void up_call(struct stream *s) REQUIRES(s->lock)
+/* What the active side of a connection hears first. */
+static void up_connect(struct stream *s) REQUIRES(s->lock)
 {
-	bool asked = s->up_asked && !s->up_released;
+	bool delivered = s->up_delivered && !s->up_released;
 	struct stream_reply *a;
 	void *user = s->user;
 
-	s->up_asked = false;
-	if (asked) {
+	s->up_delivered = false;
+	if (delivered) {
 		stream_unlock(s);
-		s->ops->asked(user);
+		s->ops->delivered(user);
 		lock_get(&s->lock);
 	}
-	a = s->up_released ? NULL : s->answer;
+	a = s->up_released ? NULL : s->reply;
 	if (!a)
 		return;
-	s->answer = NULL;
+	s->reply = NULL;
 	stream_unlock(s);
-	s->ops->answer(user, a->data, a->len);
+	s->ops->reply(user, a->data, a->len);
 	free(a);
 	lock_get(&s->lock);
 }
@@ -199,7 +188,7 @@ static void up_run(struct loop_work *w)
 	bool closed;
 
 	lock_get(&s->lock);
-	up_call(s);
+	up_connect(s);
 	while (!s->up_released && (n = list_pop(&s->up))) {
 		struct ctl_msg *m = list_entry(n, struct ctl_msg, link);
 		void *user = s->user;
@@ -259,7 +248,7 @@ bool stream_has_news(struct stream *s)
 	bool news;
 
 	lock_get(&s->lock);
-	news = !list_empty(&s->up) || s->answer || s->up_asked ||
+	news = !list_empty(&s->up) || s->reply || s->up_delivered ||
 	       (s->up_closed && !s->up_closed_told);
 	stream_unlock(s);
 	return news;
@@ -274,8 +263,8 @@ static void finish(struct stream *s)
 		return;
 	stream_set_state(s, STREAM_CLOSED);
 	if (loop_timer_stop(&s->timer))
-		stream_put(s); /* not the last: the descriptor has one */
-	s->m->finish(s);
+		stream_put(s); /* not the last: the carrier has one */
+	s->carrier->finish(s);
 }
 
 static bool held(const struct stream *s)
@@ -304,15 +293,15 @@ static void close_step(struct stream *s)
 	if (!s->shut && tx_drained(s)) {
 		s->shut = true;
 		s->tx.blocked = false;
-		s->m->shut(s);
+		s->carrier->shut(s);
 		rewatch(s);
 	}
 }
 
-static void drain(struct stream *s)
+static void discard(struct stream *s)
 {
 	lock_assert_held(&s->lock);
-	if (s->m->drain(s))
+	if (s->carrier->discard(s))
 		return;
 	if (held(s))
 		stream_broken(s, 0, "both sides have closed");
@@ -339,11 +328,11 @@ void stream_broken(struct stream *s, int err, const char *why)
 	lock_assert_held(&s->lock);
 	if (s->state == STREAM_BROKEN || s->state == STREAM_CLOSED)
 		return;
-	log_info("stream %d (QP %06x to QP %06x): %s%s%s", s->fd, s->p.local_qpn,
+	log_info("stream %u (QP %06x to QP %06x): %s%s%s", s->id, s->p.local_qpn,
 		 s->p.remote_qpn, why, err ? ": " : "", err ? strerror(-err) : "");
 	stream_set_state(s, STREAM_BROKEN);
 	s->err = err;
-	s->tx.blocked = false;
+	s->tx.blocked = s->tx.cut = false;
 	rewatch(s);
 	tx_fini(s);
 	req_peer_gone(s);
@@ -393,8 +382,8 @@ static bool nothing_to_send(struct stream *s)
 static bool has_to_send(struct stream *s, bool by_thread, bool moved)
 {
 	lock_assert_held(&s->lock);
-	if (s->tx.idle)
-		return s->rx.ack_now && !s->m->ack(s);
+	if (s->tx.ack_only)
+		return s->rx.ack_now;
 	if (moved && !s->rx.ack_now && nothing_to_send(s))
 		return false;
 	return moved || s->rx.ack_now || (s->tx.blocked && worth_a_try(s, by_thread));
@@ -418,12 +407,12 @@ bool stream_progress(struct stream *s, bool by_thread)
 	if (s->state == STREAM_BROKEN || s->state == STREAM_CLOSED)
 		return false;
 	if (s->shut) {
-		drain(s);
+		discard(s);
 		return false;
 	}
 	/* A poller may be here between join() and the attachment: what comes is for
 	 * the QP, and of an unreliable one nothing comes twice. */
-	moved = !s->input_held && (s->qp || !s->joined) && s->m->receive(s);
+	moved = !s->input_held && (s->qp || !s->joined) && s->carrier->receive(s);
 	stream_after(s, by_thread, asked, moved);
 	return moved;
 }
@@ -432,7 +421,7 @@ void stream_peer_closed(struct stream *s, int err)
 {
 	lock_assert_held(&s->lock);
 	if (s->shut && s->state != STREAM_BROKEN && s->state != STREAM_CLOSED)
-		drain(s);
+		discard(s);
 	else
 		stream_broken(s, err, "the peer closed");
 }
@@ -459,15 +448,11 @@ static void timer_fire(struct loop_timer *t)
 	s->timer_at = 0;
 	if (s->rx.wait && s->state == STREAM_OPEN)
 		stream_progress(s, true);
-	if (s->tx.silent && s->speak_at && now >= s->speak_at)
-		s->tx.silent = false;
-	else if (s->tx.silent && s->speak_at)
-		stream_timer(s, s->speak_at);
 	if (s->state == STREAM_CLOSING && now >= s->close_by) {
 		finish(s);
 	} else if (s->state == STREAM_OPEN && s->ending && now >= s->close_by) {
 		stream_broken(s, 0, "the peer did not close in time");
-		s->m->reset(s);
+		s->carrier->reset(s);
 	} else if (s->state == STREAM_CLOSING || (s->state == STREAM_OPEN && s->ending)) {
 		stream_timer(s, s->close_by); /* this was for something earlier */
 	} else if (s->state != STREAM_CLOSED) {
@@ -492,56 +477,37 @@ void stream_timer(struct stream *s, uint64_t when)
 
 /* ---- holders --------------------------------------------------------------- */
 
-struct stream *stream_new(const struct carrier *m, const struct stream_param *p)
+void stream_init(struct stream *s, const struct rc_carrier *carrier,
+		 const struct stream_param *p)
 {
-	struct stream *s = calloc(1, sizeof(*s));
+	static atomic_uint ids;
 
-	if (!s)
-		return NULL;
 	lock_init(&s->lock);
 	atomic_init(&s->refs, 1);
-	s->m = m;
-	s->fd = s->out = -1;
+	s->carrier = carrier;
+	s->id = atomic_fetch_add_explicit(&ids, 1, memory_order_relaxed);
 	s->user_gone = true;
 	s->joined = true; /* until stream_start() has offered it */
 	s->p = *p;
-	list_init(&s->shm.owing);
-	list_init(&s->shm.blocked);
-	list_init(&s->shm.kept);
 	s->input_held = !p->extended;
-	s->tx.silent = !p->extended && (p->first == STREAM_FIRST_WAIT ||
-					p->first == STREAM_FIRST_YIELD);
 	list_init(&s->tx.ctl);
 	list_init(&s->up);
-	list_init(&s->match);
+	list_init(&s->unclaimed);
 	s->tx.msn0 = s->tx.msn1 = s->tx.msn3 = 1; /* RFC 5041 section 5.1: from 1 */
 	s->rx.msn0 = s->rx.msn1 = 1;
 	s->tx.srqn = s->rx.srqn = NO_SRQ;
 	s->up_work.run = up_run;
 	s->timer.fire = timer_fire;
-	return s;
 }
 
 /* Into the loop, and to its QP if that waits. Nothing is watched before that: a
  * stream without a user would end at the peer's first word. */
 int stream_start(struct stream *s)
 {
-	struct rc_frame rtr = { .op = RC_WRITE, .last = true };
-	int ret = s->m->start(s);
+	int ret = s->carrier->start(s);
 
 	if (ret)
 		return ret;
-	if (!s->p.extended && s->p.first == STREAM_FIRST_SEND) {
-		lock_get(&s->lock);
-		tx_ctl(s, &rtr);
-		lock_put(&s->lock);
-	}
-	if (!s->p.extended && s->p.first == STREAM_FIRST_YIELD) {
-		lock_get(&s->lock);
-		s->speak_at = loop_now() + TCP_YIELD_MS * MSEC;
-		stream_timer(s, s->speak_at);
-		lock_put(&s->lock);
-	}
 	stream_get(s); /* the QP may be destroyed at once */
 	match_offer(s);
 	if (s->user_gone)
@@ -555,57 +521,6 @@ int stream_start(struct stream *s)
 	stream_unlock(s);
 	stream_put(s);
 	return 0;
-}
-
-struct stream *stream_open(int fd, const struct stream_param *p, const uint8_t *first,
-			   size_t len, const struct stream_user *ops, void *user)
-{
-	struct stream *s = stream_new(&tcp_carrier, p);
-	int ret = -ENOMEM;
-
-	if (!s)
-		return NULL;
-	s->fd = s->out = fd;
-	s->ops = ops;
-	s->user = user;
-	s->user_gone = !ops;
-	if (len)
-		s->tx.first = malloc(len);
-	if (!len || s->tx.first) {
-		if (len)
-			memcpy(s->tx.first, first, len);
-		s->tx.first_len = (uint32_t)len;
-		ret = stream_start(s);
-	}
-	if (!ret)
-		return s;
-	stream_put(s);
-	errno = -ret;
-	return NULL;
-}
-
-int stream_open_self(const struct stream_param *p)
-{
-	struct stream *s;
-	int sv[2], ret = -ENOMEM;
-
-	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, sv))
-		return -errno;
-	sv[0] = fdset_take(sv[0]);
-	sv[1] = fdset_take(sv[1]);
-	s = stream_new(&tcp_carrier, p);
-	if (s) {
-		s->fd = sv[0];
-		s->out = sv[1];
-		ret = stream_start(s);
-	}
-	if (!ret)
-		return 0;
-	if (s)
-		stream_put(s);
-	fdset_close(sv[0]);
-	fdset_close(sv[1]);
-	return ret;
 }
 
 int stream_control(struct stream *s, enum stream_ctl type, const uint8_t *data,
@@ -633,6 +548,15 @@ int stream_control(struct stream *s, enum stream_ctl type, const uint8_t *data,
 	return ret;
 }
 
+void stream_adopt(struct stream *s, const struct stream_user *ops, void *user)
+{
+	stream_lock(s);
+	s->ops = ops;
+	s->user = user;
+	s->user_gone = false;
+	stream_unlock(s);
+}
+
 void stream_release(struct stream *s)
 {
 	match_withdraw(s);
@@ -640,9 +564,9 @@ void stream_release(struct stream *s)
 	lock_get(&s->lock);
 	s->user_gone = s->up_released = true;
 	stream_up_post(s);
-	if (s->calling) {
-		s->calling = s->joined = false;
-		s->m->reset(s);
+	if (s->connecting) {
+		s->connecting = s->joined = false;
+		s->carrier->reset(s);
 		stream_broken(s, 0, "its user does not wait any more");
 	}
 	stream_end(s);
@@ -659,7 +583,7 @@ void stream_abort(struct stream *s)
 	open = s->state != STREAM_CLOSED;
 	stream_broken(s, -ECONNABORTED, "aborted");
 	if (open && s->state == STREAM_BROKEN)
-		s->m->reset(s);
+		s->carrier->reset(s);
 	stream_unlock(s);
 	stream_release(s);
 }
@@ -671,7 +595,7 @@ void stream_stop(struct stream *s)
 		s->rx.ack_now = true; /* what was taken is taken */
 		tx_run(s);
 	}
-	tx_own_part(s);
+	tx_own_payload(s);
 	s->tx.hold = HOLD_NONE;
 	s->tx.off = 0;
 	s->tx.imm_sent = s->tx.probe_sent = s->tx.resync = s->tx.more = false;
@@ -691,11 +615,11 @@ static void attached(struct stream *s, struct dev_qp *qp)
 	s->rx.expected = qp->attr.rq_psn & 0xffffff;
 	req_begin(s);
 	qp->tr_conn = s;
-	share_qp_bind_locked(qp, s->shm.share_id);
+	share_qp_bind_locked(qp, s->share_id);
 	lock_put(&qp->lock);
-	s->rx.go_on |= s->rx.not_ready_sent;
+	s->rx.recv_posted |= s->rx.not_ready_sent;
 	s->rx.not_ready_sent = false;
-	log_debug("stream %d: attached to QP %06x (peer's %06x)", s->fd, qp->qp.qp_num,
+	log_debug("stream %u: attached to QP %06x (peer's %06x)", s->id, qp->qp.qp_num,
 		  s->p.remote_qpn);
 }
 
@@ -708,19 +632,19 @@ int stream_attach(struct stream *s, struct dev_qp *qp)
 	lock_get(&s->lock);
 	s->joined = true;
 	stream_unlock(s);
-	ret = s->m->join(s, qp->poll_cq);
+	ret = s->carrier->join(s, qp->poll_cq);
 	lock_get(&s->lock);
 	input_held = s->input_held;
 	if (!ret) {
 		s->input_held = false;
 		s->grouped = true;
-		ret = s->m->watch(s);
+		ret = s->carrier->watch(s);
 	}
 	if (ret) {
 		s->input_held = input_held && !s->ending;
 		s->grouped = false;
 		stream_unlock(s);
-		s->m->leave(s);
+		s->carrier->leave(s);
 		lock_get(&s->lock);
 		s->joined = false;
 		stream_unlock(s);
@@ -745,8 +669,8 @@ void stream_detach(struct stream *s, struct dev_qp *qp)
 	share_qp_unbind_locked(qp);
 	lock_put(&qp->lock);
 	stream_unlock(s);
-	share_qp_wait(s->shm.share_id);
-	s->m->leave(s);
+	share_qp_wait(s->share_id);
+	s->carrier->leave(s);
 	lock_get(&s->lock);
 	s->joined = false;
 	if (s->state == STREAM_OPEN)

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The TCP transport's table for the device. */
+/* The table for the device: connections, of whatever carrier. */
+#include "rc/match.h"
+#include "rc/responder.h"
 #include "rc/stream.h"
-
-#include "dev/qpn.h"
-#include "tcp/rendezvous.h"
-#include "shm/shm.h"
+#include "rc/tx.h"
 
 /* With a reference: another thread may reset the QP meanwhile. */
 static struct stream *stream_of(struct dev_qp *qp)
@@ -23,7 +22,7 @@ static bool post_locked(struct dev_qp *qp)
 {
 	struct stream *s = qp->tr_conn;
 
-	return s && s->m->post && s->m->post(s);
+	return s && s->carrier->post_locked && s->carrier->post_locked(s);
 }
 
 static void kick(struct dev_qp *qp)
@@ -49,7 +48,7 @@ static void recv_posted(struct dev_qp *qp)
 		stream_progress(s, false);
 	if (s->rx.rnr_sent && s->state == STREAM_OPEN && s->p.extended) {
 		s->rx.rnr_sent = false;
-		s->rx.go_on = true;
+		s->rx.recv_posted = true;
 		tx_run(s);
 	}
 	stream_unlock(s);
@@ -84,15 +83,19 @@ static void stop(struct dev_qp *qp)
 	stream_put(s);
 }
 
-/* The nearer way first: who finds TCP must have been able to find it. */
+/* The preferred carrier first: a peer that finds the last must have been able to find it.
+ * The last one is the one that must work. */
 static int listen_for(struct dev_qp *qp)
 {
-	shm_listen(qp->qp.qp_num);
-	return qpn_listen(qp->qp.qp_num, rendezvous_incoming);
+	int ret = 0;
+
+	for (const struct rc_rendezvous *const *r = rc_rendezvous; *r; r++)
+		ret = (*r)->listen(qp);
+	return ret;
 }
 
 const struct dev_transport rc_transport = {
-	.name = "tcp",
+	.name = "rc",
 	.listen = listen_for,
 	.attach = match_attach,
 	.kick = kick,

@@ -18,10 +18,12 @@
  * an application that reposts its receives, or find it off the CPU. So a message
  * without a receive is late on the wire (ANYRDMA_UC_LATE_MS) before it is lost; if it is,
  * those behind it do not wait until one has found its receive again. */
-#include "rc/stream.h"
+#include "rc/uc.h"
 
 #include "base/conf.h"
 #include "base/log.h"
+#include "rc/sge.h"
+#include "rc/tx.h"
 
 /* ---- requester --------------------------------------------------------------- */
 
@@ -71,15 +73,10 @@ void uc_cut(struct stream *s)
 void uc_gone(struct stream *s)
 {
 	lock_assert_held(&s->lock);
-	tx_own_part(s);
+	tx_own_payload(s);
 	uc_cut(s);
 	s->tx.hold = HOLD_NONE;
 	uc_vanish(s->qp);
-}
-
-static uint64_t taken(struct stream *s)
-{
-	return s->m->taken ? s->m->taken(s) : s->tx.moved;
 }
 
 void uc_sent(struct stream *s)
@@ -89,12 +86,12 @@ void uc_sent(struct stream *s)
 	lock_assert_held(&s->lock);
 	if (!s->qp || s->state != STREAM_OPEN || !tx->blocked) {
 		tx->stall_tick = 0;
-	} else if (!tx->stall_tick || taken(s) != tx->stall_taken) {
+	} else if (!tx->stall_tick || s->carrier->consumed(s) != tx->stall_consumed) {
 		tx->stall_ticks = 0;
-		tx->stall_taken = taken(s);
+		tx->stall_consumed = s->carrier->consumed(s);
 		tx->stall_tick = loop_now() + RC_TICK_MS * MSEC;
 		stream_timer(s, tx->stall_tick);
-	} else if (tx->stall_ticks >= s->m->patience) {
+	} else if (tx->stall_ticks >= s->carrier->patience) {
 		uc_gone(s);
 	}
 }
@@ -105,16 +102,16 @@ void uc_timer(struct stream *s, uint64_t now)
 	struct rc_tx *tx = &s->tx;
 
 	lock_assert_held(&s->lock);
-	if (!tx->stall_tick || tx->stall_ticks >= s->m->patience)
+	if (!tx->stall_tick || tx->stall_ticks >= s->carrier->patience)
 		return;
 	if (now >= tx->stall_tick) {
 		tx->stall_tick = now + RC_TICK_MS * MSEC;
-		if (++tx->stall_ticks == s->m->patience)
-			log_info("stream %d (QP %06x to QP %06x): the peer takes nothing: "
+		if (++tx->stall_ticks == s->carrier->patience)
+			log_info("stream %u (QP %06x to QP %06x): the peer takes nothing: "
 				 "what is sent vanishes",
-				 s->fd, s->p.local_qpn, s->p.remote_qpn);
+				 s->id, s->p.local_qpn, s->p.remote_qpn);
 	}
-	if (tx->stall_ticks < s->m->patience)
+	if (tx->stall_ticks < s->carrier->patience)
 		stream_timer(s, tx->stall_tick);
 }
 
@@ -126,13 +123,13 @@ bool uc_late(struct stream *s, int where)
 	uint64_t now;
 
 	lock_assert_held(&s->lock);
-	if (rx->impatient)
+	if (rx->no_wait)
 		return false;
 	now = loop_now();
 	if (!rx->wait_until)
 		rx->wait_until = now + conf_get()->uc_late_ms * MSEC;
-	rx->impatient = now >= rx->wait_until;
-	if (rx->impatient)
+	rx->no_wait = now >= rx->wait_until;
+	if (rx->no_wait)
 		return false;
 	rx->wait = (__typeof__(rx->wait))where;
 	stream_timer(s, rx->wait_until);
@@ -159,7 +156,7 @@ void uc_refuse(struct stream *s, enum ibv_wc_status st, const char *why)
 		log_info("QP 0x%x discards a message: %s", s->qp->qp.qp_num, why);
 		return;
 	}
-	tx_own_part(s);
+	tx_own_payload(s);
 	s->tx.hold = HOLD_NONE;
 	qp_fail_recv(s->qp, st, -1, why);
 }

@@ -12,9 +12,9 @@
 #include "base/conf.h"
 #include "base/log.h"
 #include "dev/share.h"
-#include "rc/stream.h"
+#include "rc/tx.h"
 #include "shm/link.h"
-#include "shm/shm.h"
+#include "shm/setup.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -174,10 +174,10 @@ static int say_no(struct link *l, uint32_t to, enum cm_status status, const void
 static int say_accepted(struct stream *s, const void *rep, size_t len)
 {
 	struct rec_cm m = { .type = CM_REP, .status = CM_ACCEPTED,
-			      .slot = s->shm.peer, .from = s->shm.slot,
-			      .share_id = s->shm.share_id, .len = (uint32_t)len };
+			      .slot = to_shm(s)->peer, .from = to_shm(s)->slot,
+			      .share_id = s->share_id, .len = (uint32_t)len };
 
-	return cm_send(s->shm.l, &m, NULL, rep);
+	return cm_send(to_shm(s)->l, &m, NULL, rep);
 }
 
 static void say_close(struct link *l, uint32_t slot)
@@ -189,48 +189,39 @@ static void say_close(struct link *l, uint32_t slot)
 
 void shm_cm_cancel(struct stream *s)
 {
-	struct shm_part *p = &s->shm;
+	struct shm_stream *p = to_shm(s);
 	struct rec_cm m = { .type = CM_CANCEL, .from = p->slot };
 
 	lock_assert_held(&s->lock);
-	if (p->call == SHM_CM_REQ_SENT)
+	if (p->cm == SHM_CM_REQ_SENT)
 		cm_send(p->l, &m, NULL, NULL);
 	else
 		p->closed_in = true; /* the peer does not know our slot */
-	if (p->call == SHM_CM_REQ_RCVD)
+	if (p->cm == SHM_CM_REQ_RCVD)
 		say_no(p->l, p->peer, CM_GONE, NULL, 0);
 }
 
-int shm_cm_lost(const struct stream *s)
+int shm_cm_lost(struct stream *s)
 {
-	const struct shm_part *p = &s->shm;
+	struct shm_stream *p = to_shm(s);
 
-	return p->call == SHM_CM_REQ_SENT && p->ask_put && link_consumed(p->l, p->ask_end) ?
+	return p->cm == SHM_CM_REQ_SENT && p->req_put && link_consumed(p->l, p->req_end) ?
 		       0 :
 		       -EPIPE;
 }
 
 /* ---- caller --------------------------------------------------------------------------------- */
 
-static struct stream *stream_of_cm(enum shm_cm call)
+static struct stream *stream_of_cm(enum shm_cm cm)
 {
 	struct stream_param p = { .extended = true };
-	struct stream *s = stream_new(&shm_carrier, &p);
+	struct shm_stream *t = shm_new(&p);
 
-	if (!s)
+	if (!t)
 		return NULL;
-	s->calling = true;
-	s->shm.call = call;
-	s->shm.end_work.run = shm_end_run;
-	s->shm.share_id = share_qp_new();
-	return s;
-}
-
-/* Nobody knows it, and it has no slot. */
-static void stream_drop(struct stream *s)
-{
-	share_qp_free(s->shm.share_id);
-	stream_put(s);
+	t->s.connecting = true;
+	t->cm = cm;
+	return &t->s;
 }
 
 /* Sends the request over l. Nobody else gives the stream a link meanwhile; its user may
@@ -246,11 +237,11 @@ static int ask(struct stream *s, struct link *l, const char *name, const void *r
 		return ret;
 	stream_lock(s);
 	if (s->state == STREAM_OPEN) {
-		s->shm.call = SHM_CM_REQ_SENT;
-		m.from = s->shm.slot;
-		m.share_id = s->shm.share_id;
+		to_shm(s)->cm = SHM_CM_REQ_SENT;
+		m.from = to_shm(s)->slot;
+		m.share_id = s->share_id;
 		ret = cm_send(l, &m, name, req);
-		s->shm.ask_put = link_sent(l, &s->shm.ask_end);
+		to_shm(s)->req_put = link_sent(l, &to_shm(s)->req_end);
 	}
 	if (ret)
 		stream_broken(s, ret, "no memory for the request");
@@ -297,7 +288,7 @@ static void out_met(struct link_wait *m, struct link *l, int err)
 	if (!over && l && !err) {
 		route_put(o->names.name[0], name, l);
 		stream_lock(s);
-		s->up_asked = true;
+		s->up_delivered = true;
 		stream_up_post(s);
 		stream_unlock(s);
 		over = true;
@@ -349,18 +340,18 @@ struct stream *stream_connect(const struct stream_names *names, const void *req,
 	s->user_gone = false;
 	l = route_get(names->name[0], name);
 	if (l) {
-		s->shm.cached = true;
+		to_shm(s)->cached = true;
 		ret = ask(s, l, name, req, (uint32_t)len);
 		link_put(l);
 	}
 	*asked = !ret;
 	if (ret) {
-		s->shm.cached = false;
+		to_shm(s)->cached = false;
 		ret = look_up(s, names, req, (uint32_t)len);
 	}
 	if (!ret)
 		return s;
-	stream_drop(s);
+	shm_drop(s);
 	errno = -ret;
 	return NULL;
 }
@@ -369,22 +360,22 @@ struct stream *stream_connect(const struct stream_names *names, const void *req,
 static void answer_accepted(struct stream *s, const struct rec_cm *m)
 {
 	lock_assert_held(&s->lock);
-	s->shm.peer = m->from;
-	s->shm.peer_share_id = m->share_id;
-	s->shm.known = s->shm.started = s->shm.opened = true;
-	s->shm.call = SHM_CM_NONE;
+	to_shm(s)->peer = m->from;
+	to_shm(s)->peer_share_id = m->share_id;
+	to_shm(s)->known = to_shm(s)->started = to_shm(s)->opened = true;
+	to_shm(s)->cm = SHM_CM_NONE;
 }
 
 static void answer_refused(struct stream *s, enum cm_status status)
 {
 	int err = status == CM_BUSY	      ? -EBUSY :
 		  status != CM_NO_LISTENER  ? 0 :
-		  s->shm.cached		      ? -ESTALE :
+		  to_shm(s)->cached		      ? -ESTALE :
 						-ENOLINK;
 
 	lock_assert_held(&s->lock);
 	if (err == -ESTALE)
-		shm_cm_forget(s->shm.l);
+		shm_cm_forget(to_shm(s)->l);
 	stream_broken(s, err, "the call is not taken");
 }
 
@@ -393,13 +384,13 @@ static void take_answer(struct stream *s, const struct rec_cm *m, const uint8_t 
 	struct stream_reply *a;
 
 	stream_lock(s);
-	if (s->shm.call != SHM_CM_REQ_SENT)
+	if (to_shm(s)->cm != SHM_CM_REQ_SENT)
 		goto out; /* twice */
 	if (m->status != CM_ACCEPTED)
-		s->shm.closed_in = s->shm.closed_out = true; /* the slot is ours again */
+		to_shm(s)->closed_in = to_shm(s)->closed_out = true; /* the slot is ours again */
 	if (s->state != STREAM_OPEN) { /* we have hung up */
 		if (m->status == CM_ACCEPTED)
-			say_close(s->shm.l, m->from);
+			say_close(to_shm(s)->l, m->from);
 		goto out;
 	}
 	if (m->status == CM_ACCEPTED)
@@ -415,7 +406,7 @@ static void take_answer(struct stream *s, const struct rec_cm *m, const uint8_t 
 	}
 	a->len = m->len;
 	memcpy(a->data, data, m->len);
-	s->answer = a;
+	s->reply = a;
 	stream_up_post(s);
 out:
 	stream_unlock(s);
@@ -441,10 +432,10 @@ int stream_opened(struct stream *s, const struct stream_param *p)
 	bool opened;
 
 	stream_lock(s);
-	opened = s->shm.opened && s->calling;
+	opened = to_shm(s)->opened && s->connecting;
 	if (opened) {
 		s->p = *p;
-		s->calling = false;
+		s->connecting = false;
 	}
 	stream_unlock(s);
 	if (!opened)
@@ -520,8 +511,8 @@ void stream_unlisten(struct stream_listener *cl)
 /* Nobody has it: it was never adopted. */
 static void discard(struct link *l, struct stream *s)
 {
-	link_slot_drop(l, s->shm.slot, false);
-	stream_drop(s);
+	link_slot_drop(l, to_shm(s)->slot, false);
+	shm_drop(s);
 	link_put(l);
 }
 
@@ -532,10 +523,10 @@ static void request_ask(struct link *l, const struct cm_in *in)
 	int ret = cl ? -EBUSY : -ENOENT;
 
 	if (s) {
-		s->shm.peer = in->m.from;
-		s->shm.peer_share_id = in->m.share_id;
+		to_shm(s)->peer = in->m.from;
+		to_shm(s)->peer_share_id = in->m.share_id;
 		if (link_slot_take(l, s)) {
-			stream_drop(s);
+			shm_drop(s);
 			s = NULL;
 		}
 	}
@@ -555,11 +546,11 @@ static bool hung_up(struct stream *s, uint32_t from)
 	bool it;
 
 	stream_lock(s);
-	it = s->shm.call == SHM_CM_REQ_RCVD && s->shm.peer == from &&
+	it = to_shm(s)->cm == SHM_CM_REQ_RCVD && to_shm(s)->peer == from &&
 	     s->state == STREAM_OPEN;
 	if (it) {
-		say_close(s->shm.l, from);
-		s->shm.closed_in = s->shm.closed_out = true;
+		say_close(to_shm(s)->l, from);
+		to_shm(s)->closed_in = to_shm(s)->closed_out = true;
 		stream_broken(s, 0, "the caller has hung up");
 	}
 	stream_unlock(s);
@@ -572,7 +563,7 @@ static void request_hangup(struct link *l, uint32_t from)
 
 	lock_get(&l->rx_lock);
 	for (uint32_t i = 0; i < l->slots && !found; i++)
-		if (l->slot[i] && l->slot[i] != LINK_TOMB && l->slot[i]->shm.peer == from)
+		if (l->slot[i] && l->slot[i] != LINK_TOMB && to_shm(l->slot[i])->peer == from)
 			found = hung_up(l->slot[i], from);
 	lock_put(&l->rx_lock);
 }
@@ -644,15 +635,6 @@ int shm_cm_receive(struct link *l, const void *rec, uint32_t bytes)
 	}
 }
 
-void stream_adopt(struct stream *s, const struct stream_user *ops, void *user)
-{
-	stream_lock(s);
-	s->ops = ops;
-	s->user = user;
-	s->user_gone = false;
-	stream_unlock(s);
-}
-
 /* The stream gets its QP first: what the caller sends upon our answer finds it. */
 int stream_accept(struct stream *s, const struct stream_param *p, const void *rep,
 		  size_t len)
@@ -661,10 +643,10 @@ int stream_accept(struct stream *s, const struct stream_param *p, const void *re
 	int ret;
 
 	stream_lock(s);
-	rings = s->shm.call == SHM_CM_REQ_RCVD && s->state == STREAM_OPEN;
+	rings = to_shm(s)->cm == SHM_CM_REQ_RCVD && s->state == STREAM_OPEN;
 	if (rings) {
 		s->p = *p;
-		s->calling = false;
+		s->connecting = false;
 	}
 	stream_unlock(s);
 	if (!rings)
@@ -675,8 +657,8 @@ int stream_accept(struct stream *s, const struct stream_param *p, const void *re
 	stream_lock(s);
 	if (s->state == STREAM_OPEN) {
 		ret = say_accepted(s, rep, len);
-		s->shm.call = SHM_CM_NONE;
-		s->shm.known = s->shm.opened = true;
+		to_shm(s)->cm = SHM_CM_NONE;
+		to_shm(s)->known = to_shm(s)->opened = true;
 		tx_run(s);
 	}
 	stream_unlock(s);
@@ -686,9 +668,9 @@ int stream_accept(struct stream *s, const struct stream_param *p, const void *re
 void stream_reject(struct stream *s, const void *rej, size_t len)
 {
 	stream_lock(s);
-	if (s->shm.call == SHM_CM_REQ_RCVD && s->state == STREAM_OPEN && len &&
-	    !say_no(s->shm.l, s->shm.peer, CM_REJECTED, rej, len))
-		s->shm.closed_in = s->shm.closed_out = true;
+	if (to_shm(s)->cm == SHM_CM_REQ_RCVD && s->state == STREAM_OPEN && len &&
+	    !say_no(to_shm(s)->l, to_shm(s)->peer, CM_REJECTED, rej, len))
+		to_shm(s)->closed_in = to_shm(s)->closed_out = true;
 	stream_unlock(s);
 	stream_release(s);
 }

@@ -17,7 +17,6 @@ struct stream_listener *stream_listen(int fd, const char *name, const struct lis
 void stream_unlisten(struct stream_listener *cl);
 struct stream *stream_connect(const struct stream_names *names, const void *req, size_t len,
 			   const struct stream_user *ops, void *user, bool *asked);
-void stream_adopt(struct stream *s, const struct stream_user *ops, void *user);
 int stream_opened(struct stream *s, const struct stream_param *p);
 int stream_accept(struct stream *s, const struct stream_param *p, const void *rep,
 		  size_t len);
@@ -31,7 +30,7 @@ void shm_cm_requests(struct link *l);
 void shm_cm_forget(struct link *l);
 /* stream.c: the link of a call is dead. -EPIPE: another process may take the call; 0:
  * the one that is gone had taken it. */
-int shm_cm_lost(const struct stream *s);
+int shm_cm_lost(struct stream *s);
 /* stream.c: the caller or callee goes away before the stream was open. */
 void shm_cm_cancel(struct stream *s);
 

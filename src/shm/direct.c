@@ -21,7 +21,7 @@
 #include "base/fdset.h"
 #include "base/log.h"
 #include "base/sys.h"
-#include "rc/stream.h"
+#include "rc/sge.h"
 #include "shm/keys.h"
 #include "shm/link.h"
 
@@ -358,18 +358,18 @@ static const struct share_key *row_of(struct direct *d, uint32_t key)
 	return share_has_key(i) ? &d->t->key[i] : NULL;
 }
 
-static bool qp_allows(const struct stream *s, const struct direct *d, unsigned right)
+static bool qp_allows(struct stream *s, const struct direct *d, unsigned right)
 {
-	const struct share_qp *entry = &d->t->qp[share_qp_index(s->shm.peer_share_id)];
+	const struct share_qp *entry = &d->t->qp[share_qp_index(to_shm(s)->peer_share_id)];
 	uint64_t is = atomic_load(&entry->word);
 
-	return is >> 32 == s->shm.peer_share_id >> 32 && (is & right);
+	return is >> 32 == to_shm(s)->peer_share_id >> 32 && (is & right);
 }
 
 /* More reads at once than the target keeps are its to refuse. */
-static bool qp_open(const struct stream *s, const struct direct *d, bool read)
+static bool qp_open(struct stream *s, const struct direct *d, bool read)
 {
-	const struct share_qp *entry = &d->t->qp[share_qp_index(s->shm.peer_share_id)];
+	const struct share_qp *entry = &d->t->qp[share_qp_index(to_shm(s)->peer_share_id)];
 
 	return qp_allows(s, d, read ? SHARE_READ : SHARE_WRITE) &&
 	       (!read || s->qp->attr.max_rd_atomic <= atomic_load(&entry->reads));
@@ -385,10 +385,10 @@ static uint64_t place_in(const struct share_key *k, uint64_t addr, uint32_t len)
 
 /* The checks of mr.c and responder.c, by what the target has published. Under a word
  * of ours. The target's address, or 0. */
-static uint64_t look(const struct stream *s, struct direct *d, const struct wqe *w)
+static uint64_t look(struct stream *s, struct direct *d, const struct wqe *w)
 {
 	bool read = w->opcode == IBV_WR_RDMA_READ;
-	const struct share_qp *entry = &d->t->qp[share_qp_index(s->shm.peer_share_id)];
+	const struct share_qp *entry = &d->t->qp[share_qp_index(to_shm(s)->peer_share_id)];
 	const struct share_key *k = row_of(d, w->rkey);
 	unsigned access = read ? IBV_ACCESS_REMOTE_READ : IBV_ACCESS_REMOTE_WRITE;
 
@@ -404,10 +404,10 @@ static uint64_t look(const struct stream *s, struct direct *d, const struct wqe 
 
 /* The same for the source of a send: of the owner's own checks those that may turn out
  * otherwise by now. */
-static uint64_t look_at_source(const struct stream *s, struct direct *d, uint32_t key,
+static uint64_t look_at_source(struct stream *s, struct direct *d, uint32_t key,
 			       uint64_t addr, uint32_t len)
 {
-	const struct share_qp *entry = &d->t->qp[share_qp_index(s->shm.peer_share_id)];
+	const struct share_qp *entry = &d->t->qp[share_qp_index(to_shm(s)->peer_share_id)];
 	const struct share_key *k = row_of(d, key);
 
 	if (!qp_allows(s, d, SHARE_SEND) || !k || !key || atomic_load(&k->key) != key ||
@@ -576,19 +576,19 @@ static int copy_within(struct copy *c)
 /* The target's QP is in RTR and wants to hear of the first request. */
 static void announce(struct stream *s, const struct direct *d)
 {
-	const struct share_qp *entry = &d->t->qp[share_qp_index(s->shm.peer_share_id)];
-	struct rec_link m = { .type = LINK_ANNOUNCE, .slot = s->shm.peer };
+	const struct share_qp *entry = &d->t->qp[share_qp_index(to_shm(s)->peer_share_id)];
+	struct rec_link m = { .type = LINK_ANNOUNCE, .slot = to_shm(s)->peer };
 
-	if (s->shm.announced || !(atomic_load(&entry->word) & SHARE_ANNOUNCE))
+	if (to_shm(s)->announced || !(atomic_load(&entry->word) & SHARE_ANNOUNCE))
 		return;
-	s->shm.announced = true;
-	link_send(s->shm.l, &m);
+	to_shm(s)->announced = true;
+	link_send(to_shm(s)->l, &m);
 }
 
 static int access_target(struct stream *s, struct direct *d, const struct wqe *w,
 			 uint32_t off, struct copy *c)
 {
-	uint64_t names = (uint64_t)w->rkey << 32 | (uint32_t)s->shm.peer_share_id;
+	uint64_t names = (uint64_t)w->rkey << 32 | (uint32_t)to_shm(s)->peer_share_id;
 	_Atomic uint64_t *word = word_take(d, names);
 	int ret = -EACCES;
 
@@ -610,18 +610,18 @@ static int access_target(struct stream *s, struct direct *d, const struct wqe *w
 /* Only where the peer has our keys, too. Else a peer with less rights than ours could have us
  * access, for it, a process that it has started with more than its own and whose memory holds our
  * challenge. */
-static bool usable(const struct stream *s, const struct direct *d)
+static bool usable(struct stream *s, const struct direct *d)
 {
 	return d && !atomic_load_explicit(&d->off, memory_order_acquire) &&
 	       atomic_load_explicit(&d->given, memory_order_relaxed) != DIRECT_NOT_GIVEN &&
-	       share_qp_index(s->shm.peer_share_id) < SHARE_QPS && !s->shm.closed_in &&
+	       share_qp_index(to_shm(s)->peer_share_id) < SHARE_QPS && !to_shm(s)->closed_in &&
 	       s->state == STREAM_OPEN;
 }
 
 /* Without a word of ours nothing but words may be looked at. */
-bool direct_near(struct stream *s, const struct wqe *w)
+static bool direct_likely(struct stream *s, const struct wqe *w)
 {
-	struct direct *d = s->shm.l->direct;
+	struct direct *d = to_shm(s)->l->direct;
 	const struct share_key *k;
 
 	if (!usable(s, d) || !qp_open(s, d, w->opcode == IBV_WR_RDMA_READ))
@@ -630,9 +630,9 @@ bool direct_near(struct stream *s, const struct wqe *w)
 	return k && atomic_load_explicit(&k->key, memory_order_relaxed) == w->rkey;
 }
 
-int direct_run(struct stream *s, const struct wqe *w, uint32_t off, uint32_t len)
+static int direct_run(struct stream *s, const struct wqe *w, uint32_t off, uint32_t len)
 {
-	struct direct *d = s->shm.l->direct;
+	struct direct *d = to_shm(s)->l->direct;
 	struct mr_slot *refs[DEV_MAX_SGE];
 	struct copy c;
 	struct sge_mem mem = { c.iov, refs, DEV_MAX_SGE };
@@ -668,14 +668,14 @@ int direct_run(struct stream *s, const struct wqe *w, uint32_t off, uint32_t len
 int direct_fetch(struct stream *s, uint32_t key, uint64_t addr, uint32_t len,
 		 const struct iovec *iov, int n)
 {
-	struct direct *d = s->shm.l->direct;
+	struct direct *d = to_shm(s)->l->direct;
 	struct copy c = { .n = n, .len = len, .read = true };
 	_Atomic uint64_t *word;
 	int ret = -EACCES;
 
 	if (!usable(s, d))
 		return -ENOENT;
-	word = word_take(d, (uint64_t)key << 32 | (uint32_t)s->shm.peer_share_id);
+	word = word_take(d, (uint64_t)key << 32 | (uint32_t)to_shm(s)->peer_share_id);
 	if (!word)
 		return -EBUSY;
 	c.at = look_at_source(s, d, key, addr, len);
@@ -690,11 +690,13 @@ int direct_fetch(struct stream *s, uint32_t key, uint64_t addr, uint32_t len,
 	return ret;
 }
 
-bool direct_fetches(const struct stream *s)
+bool direct_fetches(struct stream *s)
 {
-	const struct direct *d = s->shm.l->direct;
+	const struct direct *d = to_shm(s)->l->direct;
 
-	return d && s->shm.share_id && s->qp->share_id == s->shm.share_id &&
+	return d && s->share_id && s->qp->share_id == s->share_id &&
 	       atomic_load_explicit(&d->given, memory_order_relaxed) != DIRECT_NOT_GIVEN &&
 	       atomic_load_explicit(&d->theirs->works, memory_order_relaxed);
 }
+
+const struct rc_executor direct_executor = { .likely = direct_likely, .run = direct_run };

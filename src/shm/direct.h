@@ -13,6 +13,7 @@
 #include <sys/uio.h>
 
 struct direct;
+struct rc_executor;
 struct link;
 struct stream;
 struct wqe;
@@ -51,15 +52,13 @@ void direct_join_self(struct link *l, int side);
 void direct_break(struct direct *d);
 void direct_free(struct direct *d);
 
-/* carrier.direct, carrier.near */
-int direct_run(struct stream *s, const struct wqe *w, uint32_t off, uint32_t len);
-bool direct_near(struct stream *s, const struct wqe *w);
+extern const struct rc_executor direct_executor;
 
 /* Of a send of the peer's: fetches len bytes at addr of its region `key` into iov, at
  * most DEV_MAX_SGE pieces. 0, or -errno: it has to send them. */
 int direct_fetch(struct stream *s, uint32_t key, uint64_t addr, uint32_t len,
 		 const struct iovec *iov, int n);
 /* Can the peer do so with ours, as it says? */
-bool direct_fetches(const struct stream *s);
+bool direct_fetches(struct stream *s);
 
 #endif

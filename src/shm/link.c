@@ -11,11 +11,10 @@
 #include "base/fdset.h"
 #include "base/log.h"
 #include "base/sys.h"
-#include "rc/stream.h"
 #include "shm/cm.h"
 #include "shm/fdpass.h"
 #include "shm/greeting.h"
-#include "shm/shm.h"
+#include "shm/setup.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -258,7 +257,7 @@ static int slots_grow(struct link *l)
 
 int link_slot_take(struct link *l, struct stream *s)
 {
-	struct shm_part *p = &s->shm;
+	struct shm_stream *p = to_shm(s);
 	int ret = 0;
 
 	lock_get(&l->rx_lock);
@@ -281,10 +280,10 @@ int link_slot_take(struct link *l, struct stream *s)
 
 void link_slot_drop(struct link *l, uint32_t slot, bool tomb)
 {
-	struct shm_part *p;
+	struct shm_stream *p;
 
 	lock_get(&l->rx_lock);
-	p = &l->slot[slot]->shm;
+	p = to_shm(l->slot[slot]);
 	list_del(&p->owing);
 	lock_get(&l->tx_lock);
 	list_del(&p->blocked);
@@ -433,7 +432,7 @@ NO_TSA static void take_turns(struct link *l)
 	move_all(&l->blocked, &l->going);
 	while (has_turn(l) && (n = list_pop(&l->going))) {
 		lock_put(&l->tx_lock);
-		shm_unblocked(container_of(n, struct stream, shm.blocked));
+		shm_unblocked(&container_of(n, struct shm_stream, blocked)->s);
 		lock_get(&l->tx_lock);
 	}
 	move_all(&l->blocked, &l->going);

@@ -3,13 +3,11 @@
  * messages of all streams between them, so a connection costs no descriptor and no
  * mapping, and looking for news costs the same for one stream or ten thousand.
  *
- * Files: ring.c the ring; direct.c access to the peer's memory without it, grant.c who has
- * it, fdpass.c descriptors that come from the peer; rec.c its
- * records; fast.c the short way of small sends; pull.c large sends, which the receiver
- * fetches; link.c life, slots, sending; link_rx.c receiving, who is awake; member.c the
- * CQs that it feeds; meet.c how processes find each other (unix sockets: greeting.c what
- * is said there, host.c who listens); stream.c shared memory as the carrier of a stream;
- * open.c streams for QPs known by GID and number; call.c connections of the CM.
+ * Files: ring.c the ring; rec.c its records; link.c life, slots, sending; link_rx.c receiving,
+ * who is awake; link_cq.c the CQs that it feeds; setup.c how two processes get their link
+ * (unix sockets: greeting.c what is sent there, listener.c who listens, fdpass.c descriptors
+ * that come from the peer); grant.c who has access to whose memory, keys.c the peer's table of
+ * keys, memid.c that the memory is the right program's. shm.h lists the files of a stream.
  *
  * Who receives. A poller that leases the link (dev/poll.h) looks at the ring; the
  * ring's `doze` is 0 then and the peer makes no system call. Else doze is 1: the
@@ -27,9 +25,9 @@
 #include "dev/poll.h"
 #include "shm/direct.h"
 #include "shm/grant.h"
-#include "shm/stream.h"
 #include "shm/rec.h"
 #include "shm/ring.h"
+#include "shm/shm.h"
 
 struct stream;
 
@@ -175,25 +173,5 @@ void link_cq_leave(struct link_cq *m);
 bool link_looks_idle(struct link *l);
 /* Receives; true if anything came. */
 bool link_run(struct link *l, bool by_thread);
-
-/* stream.c: one message of the peer's for s; -EPROTO breaks the stream. -EAGAIN:
- * the stream is busy, ask again (pollers only). */
-int shm_receive(struct stream *s, const void *rec, uint32_t bytes, bool by_thread);
-/* Acknowledges, sends; true: look again. */
-bool shm_after(struct stream *s, bool by_thread);
-void shm_closed(struct stream *s, int err);  /* the peer closed */
-void shm_opened(struct stream *s, const struct rec_link *m);
-void shm_refused(struct stream *s);
-void shm_announced(struct stream *s);
-/* READY has come. Loop thread, no lock. */
-void shm_ready(struct stream *s);
-/* A stream that was never started goes, and its slot. Loop thread, no lock. */
-void shm_end(struct stream *s);
-void shm_end_run(struct loop_work *w);
-void shm_broken(struct stream *s, const char *why); /* the link is dead */
-void shm_unblocked(struct stream *s);	     /* there is room again */
-/* open.c: a QP of the peer looks for one of ours. Loop thread, no lock. */
-void shm_open_request(struct link *l, const struct rec_link *m);
-void shm_open_link_gone(struct link *l);
 
 #endif

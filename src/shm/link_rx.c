@@ -4,7 +4,6 @@
 #include "shm/link_rx.h"
 
 #include "base/log.h"
-#include "rc/stream.h"
 #include "shm/cm.h"
 
 #include <errno.h>
@@ -61,11 +60,11 @@ void link_requests_run(struct loop_work *w)
 
 bool link_half_end(struct link *l, struct stream *s)
 {
-	bool was = s->shm.half;
+	bool was = to_shm(s)->half;
 
 	lock_assert_held(&l->rx_lock);
 	l->halves -= was;
-	s->shm.half = false;
+	to_shm(s)->half = false;
 	return was;
 }
 
@@ -120,7 +119,7 @@ static int receive_stream(struct link *l, const void *rec, uint32_t bytes, bool 
 	uint32_t slot = __atomic_load_n(&((const struct rec_stream *)rec)->slot,
 					__ATOMIC_RELAXED);
 	struct stream *s = link_slot_find(l, slot);
-	struct shm_part *p;
+	struct shm_stream *p;
 	int ret;
 
 	lock_assert_held(&l->rx_lock);
@@ -129,7 +128,7 @@ static int receive_stream(struct link *l, const void *rec, uint32_t bytes, bool 
 	if (!s || s == LINK_TOMB)
 		return 0; /* said before the peer knew that it is closed */
 	ret = shm_receive(s, rec, bytes, by_thread);
-	p = &s->shm;
+	p = to_shm(s);
 	if (ret != -EAGAIN && !list_linked(&p->owing))
 		list_add_tail(&l->owing, &p->owing);
 	return ret;
@@ -170,12 +169,12 @@ static void look_again(struct link *l, bool by_thread)
 
 	lock_assert_held(&l->rx_lock);
 	for (n = stop->next; n != stop; n = next) {
-		struct stream *s = container_of(n, struct stream, shm.owing);
+		struct stream *s = &container_of(n, struct shm_stream, owing)->s;
 
 		next = n->next;
 		/* What the application answers at once carries the acknowledgement. */
-		if (s->shm.fresh && !by_thread)
-			s->shm.fresh = s->shm.moved = false;
+		if (to_shm(s)->fresh && !by_thread)
+			to_shm(s)->fresh = to_shm(s)->moved = false;
 		else if (!shm_after(s, by_thread))
 			list_del(n);
 	}

@@ -3,7 +3,8 @@
 
 #include "base/log.h"
 #include "dev/share.h"
-#include "rc/stream.h"
+#include "rc/responder.h"
+#include "rc/rx.h"
 #include "shm/direct.h"
 #include "shm/link.h"
 
@@ -72,10 +73,10 @@ int pull_take(struct stream *s, const void *rec, const struct rec_stream *r)
 	for (int i = 0; i < n && !ret && s->rx.place == PLACE_RECV; i++)
 		ret = rx_fetch(s, p[i].len, fetch, &p[i]);
 	if (ret) {
-		log_debug("stream in slot %u: a payload cannot be fetched: %s", s->shm.slot,
+		log_debug("stream in slot %u: a payload cannot be fetched: %s", to_shm(s)->slot,
 			  strerror(-ret));
 		resp_nak(s, NAK_COPY);
 	}
-	s->shm.l->pulled += s->rx.off;
-	return rx_frame_end(s);
+	to_shm(s)->l->pulled += s->rx.off;
+	return rx_frame_end(s, RC_BY_REFERENCE);
 }

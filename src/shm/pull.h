@@ -13,7 +13,7 @@ struct wqe;
 /* Bytes of a record behind its head, at most. */
 enum { PULL_ROOM = REC_PIECES * sizeof(struct rec_piece) };
 
-/* carrier.pulls */
+/* rc_carrier.by_reference */
 bool pull_offers(struct stream *s, const struct wqe *w);
 /* Names len bytes from off on of the WQE in a record that rec_put() has written. Bytes
  * that this takes. */

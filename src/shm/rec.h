@@ -4,7 +4,7 @@
 #ifndef ANYRDMA_SHM_REC_H
 #define ANYRDMA_SHM_REC_H
 
-#include "tcp/rdmap.h"
+#include "rc/frame.h"
 
 #include <infiniband/verbs.h>
 

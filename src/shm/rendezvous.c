@@ -17,22 +17,23 @@
 #include "base/log.h"
 #include "dev/gid.h"
 #include "dev/qpn.h"
-#include "dev/share.h"
-#include "rc/stream.h"
+#include "rc/match.h"
 #include "shm/link.h"
+#include "shm/setup.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
 enum {
-	PARKED_MS = 10000,
-	PARKED_MAX = 64,
+	KEPT_MS = 10000,
+	KEPT_MAX = 64,
 	RETRY_MIN_MS = 10,
 	RETRY_MAX_MS = 200,
 };
 
-struct shm_out {
+struct shm_attempt {
+	struct rc_attempt attempt;
 	int refs; /* owner; the question pending at meet.c; the stream; the timer */
 	bool cancelled;
 	struct stream_key key;
@@ -44,29 +45,18 @@ struct shm_out {
 };
 
 /* An OPEN for a QP that does not wait yet. */
-struct shm_in {
+struct shm_arrival {
+	struct rc_arrival arrival;
 	struct list node;
-	int refs; /* the list's, the timer's, shm_find()'s */
+	int refs; /* the list's, the timer's, find()'s */
 	bool gone;
 	struct link *l;
 	struct rec_link m;
 	struct loop_timer timer;
 };
 
-static struct list parked = LIST_INIT(parked);
-static unsigned nparked;
-
-bool shm_is_near(const union ibv_gid *gid)
-{
-	return conf_get()->transport != CONF_TRANSPORT_TCP && gid_index(gid, 0) >= 0;
-}
-
-int shm_listen(uint32_t qpn)
-{
-	if (conf_get()->transport == CONF_TRANSPORT_TCP)
-		return 0;
-	return link_listen_port(qpn_port(qpn));
-}
+static struct list kept_opens = LIST_INIT(kept_opens);
+static unsigned nkept;
 
 /* With a reference of the caller's: as soon as it has its slot the peer may end it. */
 static struct stream *stream_on(struct link *l, const union ibv_gid *local,
@@ -80,40 +70,37 @@ static struct stream *stream_on(struct link *l, const union ibv_gid *local,
 		.extended = true,
 		.unreliable = k->unreliable,
 	};
-	struct stream *s = stream_new(&shm_carrier, &p);
+	struct shm_stream *t = shm_new(&p);
 
-	if (!s)
+	if (!t)
 		return NULL;
-	s->shm.serial = serial;
-	s->shm.asks = asks;
-	s->shm.half = !asks;
-	s->shm.end_work.run = shm_end_run;
-	s->shm.share_id = share_qp_new();
-	stream_get(s);
-	if (!link_slot_take(l, s))
-		return s;
-	share_qp_free(s->shm.share_id);
-	stream_put(s);
-	stream_put(s);
+	t->s.serial = serial;
+	t->asks = asks;
+	t->half = !asks;
+	stream_get(&t->s);
+	if (!link_slot_take(l, &t->s))
+		return &t->s;
+	stream_put(&t->s);
+	shm_drop(&t->s);
 	return NULL;
 }
 
 /* ---- outgoing ---------------------------------------------------------------------- */
 
-static void out_put(struct shm_out *o, int n)
+static void out_put(struct shm_attempt *o, int n)
 {
 	o->refs -= n;
 	if (!o->refs)
 		free(o);
 }
 
-static void out_ask(struct shm_out *o)
+static void out_ask(struct shm_attempt *o)
 {
 	o->refs++;
 	link_find_port(qpn_port(o->key.remote_qpn), &o->link_wait);
 }
 
-void shm_retry_locked(struct shm_out *o)
+static void out_retry(struct shm_attempt *o)
 {
 	if (loop_timer_set(&o->timer, loop_now() + o->pause_ms * MSEC))
 		o->refs++;
@@ -122,7 +109,7 @@ void shm_retry_locked(struct shm_out *o)
 
 static void out_again(struct loop_timer *t)
 {
-	struct shm_out *o = container_of(t, struct shm_out, timer);
+	struct shm_attempt *o = container_of(t, struct shm_attempt, timer);
 
 	match_lock();
 	if (!o->cancelled)
@@ -131,7 +118,7 @@ static void out_again(struct loop_timer *t)
 	match_unlock();
 }
 
-static int out_open(struct shm_out *o, struct link *l)
+static int out_open(struct shm_attempt *o, struct link *l)
 {
 	struct stream *s = stream_on(l, &o->local_gid, &o->key, o->serial, true);
 	struct rec_link m = {
@@ -146,11 +133,11 @@ static int out_open(struct shm_out *o, struct link *l)
 	if (!s)
 		return -ENOMEM;
 	stream_lock(s); /* a peer may answer what it was not asked */
-	s->shm.out = o;
+	to_shm(s)->attempt = o;
 	stream_unlock(s);
 	o->refs++;
-	m.from = s->shm.slot;
-	m.share_id = s->shm.share_id;
+	m.from = to_shm(s)->slot;
+	m.share_id = s->share_id;
 	if (link_send(l, &m))
 		shm_refused(s);
 	stream_put(s);
@@ -159,13 +146,13 @@ static int out_open(struct shm_out *o, struct link *l)
 
 static void out_met(struct link_wait *m, struct link *l, int err)
 {
-	struct shm_out *o = container_of(m, struct shm_out, link_wait);
+	struct shm_attempt *o = container_of(m, struct shm_attempt, link_wait);
 
 	match_lock();
 	if (!o->cancelled && l && out_open(o, l))
-		shm_retry_locked(o);
-	if (!o->cancelled && !l)
-		park_shm_failed_locked(o, err);
+		out_retry(o);
+	if (!o->cancelled && !l && !match_failed_locked(&o->attempt, err))
+		out_retry(o);
 	out_put(o, 1);
 	match_unlock();
 	if (l)
@@ -175,21 +162,21 @@ static void out_met(struct link_wait *m, struct link *l, int err)
 /* Loop thread, no locks. */
 static void open_run(struct loop_work *w)
 {
-	struct stream *s = container_of(w, struct stream, shm.open_work);
-	struct shm_out *o = s->shm.out;
+	struct stream *s = &container_of(w, struct shm_stream, open_work)->s;
+	struct shm_attempt *o = to_shm(s)->attempt;
 	bool done = false;
 	int err;
 
 	stream_lock(s);
-	err = s->shm.open_err ? s->shm.open_err : s->shm.closed_in ? -EAGAIN : 0;
+	err = to_shm(s)->open_err ? to_shm(s)->open_err : to_shm(s)->closed_in ? -EAGAIN : 0;
 	stream_unlock(s);
 	match_lock();
-	s->shm.out = NULL;
+	to_shm(s)->attempt = NULL;
 	if (!o->cancelled && err)
-		shm_retry_locked(o);
+		out_retry(o);
 	if (!o->cancelled && !err) {
 		o->cancelled = true;
-		park_shm_done_locked(o);
+		match_found_locked(&o->attempt);
 		done = true;
 	}
 	out_put(o, done ? 2 : 1); /* the owner's too */
@@ -202,21 +189,21 @@ static void open_run(struct loop_work *w)
 
 void shm_open_over(struct stream *s, int err)
 {
-	if (!s->shm.out || s->shm.answered)
+	if (!to_shm(s)->attempt || to_shm(s)->answered)
 		return;
-	s->shm.answered = true;
-	s->shm.open_err = err;
-	s->shm.open_work.run = open_run;
-	loop_post(&s->shm.open_work);
+	to_shm(s)->answered = true;
+	to_shm(s)->open_err = err;
+	to_shm(s)->open_work.run = open_run;
+	loop_post(&to_shm(s)->open_work);
 }
 
 void shm_opened(struct stream *s, const struct rec_link *m)
 {
 	stream_lock(s);
-	if (s->shm.asks && !s->shm.answered) {
-		s->shm.known = true;
-		s->shm.peer = m->from;
-		s->shm.peer_share_id = m->share_id;
+	if (to_shm(s)->asks && !to_shm(s)->answered) {
+		to_shm(s)->known = true;
+		to_shm(s)->peer = m->from;
+		to_shm(s)->peer_share_id = m->share_id;
 		shm_open_over(s, 0);
 	}
 	stream_unlock(s);
@@ -229,13 +216,14 @@ void shm_refused(struct stream *s)
 	stream_unlock(s);
 }
 
-struct shm_out *shm_connect(struct dev_qp *qp, const struct stream_key *key,
-			    uint64_t serial, bool pause)
+static struct rc_attempt *shm_connect(struct dev_qp *qp, const struct stream_key *key,
+				      uint64_t serial, bool pause)
 {
-	struct shm_out *o = calloc(1, sizeof(*o));
+	struct shm_attempt *o = calloc(1, sizeof(*o));
 
 	if (!o)
 		return NULL;
+	o->attempt.via = &shm_rendezvous;
 	o->refs = 1;
 	o->key = *key;
 	o->serial = serial;
@@ -244,21 +232,23 @@ struct shm_out *shm_connect(struct dev_qp *qp, const struct stream_key *key,
 	o->timer.fire = out_again;
 	o->link_wait.done = out_met;
 	if (pause)
-		shm_retry_locked(o);
+		out_retry(o);
 	else
 		out_ask(o);
-	return o;
+	return &o->attempt;
 }
 
-void shm_cancel(struct shm_out *o)
+static void shm_cancel(struct rc_attempt *a)
 {
+	struct shm_attempt *o = container_of(a, struct shm_attempt, attempt);
+
 	o->cancelled = true;
 	out_put(o, loop_timer_stop(&o->timer) ? 2 : 1);
 }
 
 /* ---- incoming ----------------------------------------------------------------------- */
 
-static void in_put(struct shm_in *in, int n)
+static void in_put(struct shm_arrival *in, int n)
 {
 	in->refs -= n;
 	if (in->refs)
@@ -267,13 +257,13 @@ static void in_put(struct shm_in *in, int n)
 	free(in);
 }
 
-static void in_end(struct shm_in *in)
+static void in_end(struct shm_arrival *in)
 {
 	if (in->gone)
 		return;
 	in->gone = true;
 	list_del(&in->node);
-	nparked--;
+	nkept--;
 	in_put(in, loop_timer_stop(&in->timer) ? 2 : 1);
 }
 
@@ -286,7 +276,7 @@ static void refuse(struct link *l, const struct rec_link *m)
 
 static void in_timeout(struct loop_timer *t)
 {
-	struct shm_in *in = container_of(t, struct shm_in, timer);
+	struct shm_arrival *in = container_of(t, struct shm_arrival, timer);
 
 	match_lock();
 	if (!in->gone) {
@@ -318,12 +308,12 @@ static void accept_open(struct link *l, const struct rec_link *m, uint64_t seria
 		return;
 	}
 	stream_lock(s);
-	s->shm.peer = m->from;
-	s->shm.peer_share_id = m->share_id;
-	s->shm.known = true;
+	to_shm(s)->peer = m->from;
+	to_shm(s)->peer_share_id = m->share_id;
+	to_shm(s)->known = true;
 	stream_unlock(s);
-	r.from = s->shm.slot;
-	r.share_id = s->shm.share_id;
+	r.from = to_shm(s)->slot;
+	r.share_id = s->share_id;
 	link_send(l, &r);
 	stream_put(s);
 }
@@ -331,30 +321,32 @@ static void accept_open(struct link *l, const struct rec_link *m, uint64_t seria
 void shm_ready(struct stream *s)
 {
 	stream_lock(s);
-	s->shm.opened = true;
+	to_shm(s)->opened = true;
 	stream_unlock(s);
 	shm_start(s, false);
 }
 
-struct shm_in *shm_find(const struct stream_key *k)
+static struct rc_arrival *shm_find(const struct dev_qp *qp, const struct stream_key *k)
 {
 	struct stream_key key;
-	struct shm_in *in;
+	struct shm_arrival *in;
 
-	list_for_each(in, &parked, node) {
+	(void)qp;
+	list_for_each(in, &kept_opens, node) {
 		key_of(&in->m, &key);
 		if (key.local_qpn != k->local_qpn || key.remote_qpn != k->remote_qpn ||
 		    key.unreliable != k->unreliable ||
 		    memcmp(&key.remote_gid, &k->remote_gid, sizeof(k->remote_gid)))
 			continue;
 		in->refs++;
-		return in;
+		return &in->arrival;
 	}
 	return NULL;
 }
 
-void shm_accept(struct shm_in *in)
+static int shm_accept(struct rc_arrival *arrival)
 {
+	struct shm_arrival *in = container_of(arrival, struct shm_arrival, arrival);
 	struct stream_key key;
 	uint64_t serial;
 
@@ -369,14 +361,15 @@ void shm_accept(struct shm_in *in)
 	match_lock();
 	in_put(in, 1);
 	match_unlock();
+	return 0;
 }
 
 /* The connector's QP has been reset and asks again. */
 static void forget_older(struct link *l, const struct rec_link *m)
 {
-	struct shm_in *in, *tmp;
+	struct shm_arrival *in, *tmp;
 
-	list_for_each_safe(in, tmp, &parked, node) {
+	list_for_each_safe(in, tmp, &kept_opens, node) {
 		if (in->l != l || in->m.src_qpn != m->src_qpn || in->m.dst_qpn != m->dst_qpn)
 			continue;
 		refuse(l, &in->m);
@@ -384,22 +377,23 @@ static void forget_older(struct link *l, const struct rec_link *m)
 	}
 }
 
-static bool park_it(struct link *l, const struct rec_link *m)
+static bool keep_open(struct link *l, const struct rec_link *m)
 {
-	struct shm_in *in;
+	struct shm_arrival *in;
 
 	forget_older(l, m);
-	in = nparked < PARKED_MAX ? calloc(1, sizeof(*in)) : NULL;
+	in = nkept < KEPT_MAX ? calloc(1, sizeof(*in)) : NULL;
 	if (!in)
 		return false;
 	in->refs = 1;
+	in->arrival.via = &shm_rendezvous;
 	in->l = l;
 	in->m = *m;
 	in->timer.fire = in_timeout;
 	link_get(l);
-	list_add_tail(&parked, &in->node);
-	nparked++;
-	if (loop_timer_set(&in->timer, loop_now() + PARKED_MS * MSEC))
+	list_add_tail(&kept_opens, &in->node);
+	nkept++;
+	if (loop_timer_set(&in->timer, loop_now() + KEPT_MS * MSEC))
 		in->refs++;
 	return true;
 }
@@ -414,7 +408,7 @@ void shm_open_request(struct link *l, const struct rec_link *m)
 	match_lock();
 	serial = match_serial_locked(&key);
 	if (!serial)
-		kept = park_it(l, m);
+		kept = keep_open(l, m);
 	match_unlock();
 	if (serial)
 		accept_open(l, m, serial);
@@ -424,11 +418,42 @@ void shm_open_request(struct link *l, const struct rec_link *m)
 
 void shm_open_link_gone(struct link *l)
 {
-	struct shm_in *in, *tmp;
+	struct shm_arrival *in, *tmp;
 
 	match_lock();
-	list_for_each_safe(in, tmp, &parked, node)
+	list_for_each_safe(in, tmp, &kept_opens, node)
 		if (in->l == l)
 			in_end(in);
 	match_unlock();
 }
+
+/* ---- the table ----------------------------------------------------------------------- */
+
+/* What cannot be listened under here is reached by TCP. */
+static int shm_listen(struct dev_qp *qp)
+{
+	if (conf_get()->transport != CONF_TRANSPORT_TCP)
+		link_listen_port(qpn_port(qp->qp.qp_num));
+	return 0;
+}
+
+/* The peer may be a process of this host: its address is one of ours. A QP that is
+ * connected to itself needs no link. */
+static bool shm_reaches(const struct dev_qp *qp, const struct stream_key *k)
+{
+	bool self = k->local_qpn == k->remote_qpn &&
+		    !memcmp(&qp->local_gid, &k->remote_gid, sizeof(k->remote_gid));
+
+	return conf_get()->transport != CONF_TRANSPORT_TCP && !self &&
+	       gid_index(&k->remote_gid, 0) >= 0;
+}
+
+const struct rc_rendezvous shm_rendezvous = {
+	.name = "shared memory",
+	.listen = shm_listen,
+	.reaches = shm_reaches,
+	.connect = shm_connect,
+	.cancel = shm_cancel,
+	.find = shm_find,
+	.accept = shm_accept,
+};

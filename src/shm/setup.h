@@ -1,15 +1,40 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* What meet.c and host.c share: the table of names, guests and links. */
+/* How two processes of a host get their link. */
 #ifndef ANYRDMA_SHM_MEET_H
 #define ANYRDMA_SHM_MEET_H
 
 #include "base/lock.h"
 #include "shm/cm.h"
 #include "shm/link.h"
-#include "shm/shm.h"
 
 #include <string.h>
 #include <sys/un.h>
+
+/* ---- for others ---- */
+
+/* One that wants a link. done() runs in the loop thread, without locks, with a counted link,
+ * or NULL and -errno. */
+struct link_wait {
+	void (*done)(struct link_wait *w, struct link *l, int err);
+	/* private to setup.c */
+	struct list node;
+	struct loop_work work;
+	struct link *link;
+	int err;
+};
+/* A link to the process that has this rendezvous port; or that listens under this abstract
+ * unix name. -ECONNREFUSED: nobody does. */
+void link_find_port(uint16_t port, struct link_wait *w);
+void link_find_name(const char *name, struct link_wait *w);
+/* listener.c: others find this process under the port, until it ends. 0 or -errno. */
+int link_listen_port(uint16_t port);
+/* The same by abstract unix name, of a socket that its owner has bound and keeps. */
+int link_listen_fd(int fd, const char *name);
+void link_unlisten(const char *name);
+/* The link is dead: nobody gets it any more. */
+void link_forget(struct link *l);
+
+/* ---- shared by setup.c and listener.c: the table of names, setups and links ---- */
 
 struct link_setup;
 struct link_listener;
@@ -52,10 +77,10 @@ static inline bool link_name_equal(const struct link_name *a, const struct link_
 	return !strcmp(a->text, b->text);
 }
 
-/* meet.c: fd is a connection of ours (caller) or to us. NULL: no memory, and the
+/* setup.c: fd is a connection of ours (caller) or to us. NULL: no memory, and the
  * descriptor stays the caller's. meets.lock is held. */
 struct link_setup *setup_new(int fd, bool outgoing, const struct link_name *name);
-/* host.c: ours under this name, or NULL. meets.lock is held. */
+/* listener.c: ours under this name, or NULL. meets.lock is held. */
 struct link_listener *link_listener_find(const struct link_name *name);
 
 #endif

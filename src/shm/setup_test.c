@@ -208,9 +208,9 @@ static unsigned occupy(struct stream **s)
 
 	setups_lock();
 	list_for_each(l, &setups.links, all) {
-		s[n] = calloc(1, sizeof(**s));
-		list_init(&s[n]->shm.owing);
-		list_init(&s[n]->shm.blocked);
+		s[n] = calloc(1, sizeof(struct shm_stream));
+		list_init(&to_shm(s[n])->owing);
+		list_init(&to_shm(s[n])->blocked);
 		CHECK(!link_slot_take(l, s[n]));
 		n++;
 	}
@@ -221,8 +221,8 @@ static unsigned occupy(struct stream **s)
 static void vacate(struct stream **s, unsigned n)
 {
 	for (unsigned i = 0; i < n; i++) {
-		link_slot_drop(s[i]->shm.l, s[i]->shm.slot, false);
-		link_put(s[i]->shm.l);
+		link_slot_drop(to_shm(s[i])->l, to_shm(s[i])->slot, false);
+		link_put(to_shm(s[i])->l);
 		free(s[i]);
 	}
 }

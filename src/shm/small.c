@@ -3,7 +3,10 @@
 
 #include "base/guard.h"
 #include "dev/complete.h"
-#include "rc/stream.h"
+#include "rc/requester.h"
+#include "rc/responder.h"
+#include "rc/sge.h"
+#include "rc/tap.h"
 #include "shm/link.h"
 
 #include <string.h>
@@ -59,7 +62,7 @@ static void header_put(struct stream *s, struct rec_stream *r, const struct wqe 
 	lock_assert_held(&s->lock);
 	if (wants_ack(s, w))
 		flags |= REC_ACK_REQ;
-	r->slot = s->shm.peer;
+	r->slot = to_shm(s)->peer;
 	r->op = w->send_flags & IBV_SEND_SOLICITED ? RC_SEND_SE : RC_SEND;
 	r->body = 0;
 	r->stag = 0;
@@ -74,6 +77,28 @@ static void header_put(struct stream *s, struct rec_stream *r, const struct wqe 
 	r->flags = flags;
 }
 
+/* The frame that a record stands for, and the acknowledgement that it carries. */
+static void tell(const struct stream *s, const struct rec_stream *r, uint32_t payload,
+		 bool out)
+{
+	struct rc_frame f;
+
+	if (!rc_tapped())
+		return;
+	if (r->flags & REC_ACK)
+		rc_tap_ack(s, r->ack, out);
+	rc_frame_clear(&f);
+	f.op = (enum rc_op)r->op;
+	f.last = true;
+	f.ack_req = r->flags & REC_ACK_REQ;
+	f.payload = payload;
+	f.msn = r->msn;
+	if (out)
+		rc_frame_out(s, &f, RC_BY_FRAME);
+	else
+		rc_frame_in(s, &f, RC_BY_FRAME);
+}
+
 /* One SGE that holds the message, or inline data. */
 static bool is_simple(const struct wqe *w)
 {
@@ -86,12 +111,13 @@ static bool is_simple(const struct wqe *w)
 NO_TSA static bool put(struct stream *s, struct wqe *w)
 {
 	uint32_t bytes = (uint32_t)sizeof(struct rec_stream) + w->length;
-	struct ring_tx *tx = &s->shm.l->tx;
+	struct ring_tx *tx = &to_shm(s)->l->tx;
 	struct rec_stream *r = ring_reserve(tx, bytes);
 
 	if (!r || payload_get(s->qp, w, (uint8_t *)(r + 1)))
 		return false;
 	header_put(s, r, w);
+	tell(s, r, w->length, true);
 	ring_publish(tx, bytes, REC_STREAM);
 	return true;
 }
@@ -103,18 +129,19 @@ NO_TSA static bool put_few(struct stream *s, struct wqe *w)
 		uint8_t payload[SMALL_FEW];
 	} rec;
 	uint32_t bytes = (uint32_t)sizeof(rec.r) + w->length;
-	struct ring_tx *tx = &s->shm.l->tx;
+	struct ring_tx *tx = &to_shm(s)->l->tx;
 
 	memset(rec.payload, 0, RING_LINE - sizeof(rec.r)); /* of the line, all is shown */
 	if (!ring_reserve(tx, bytes) || payload_get(s->qp, w, rec.payload))
 		return false;
 	header_put(s, &rec.r, w);
+	tell(s, &rec.r, w->length, true);
 	return ring_put(tx, &rec, bytes, REC_STREAM);
 }
 
 NO_TSA bool small_send(struct stream *s)
 {
-	struct link *l = s->shm.l;
+	struct link *l = to_shm(s)->l;
 	struct dev_qp *qp = s->qp;
 	struct dev_sq *sq = &qp->sq;
 
@@ -126,7 +153,6 @@ NO_TSA bool small_send(struct stream *s)
 
 		if (!is_simple(w) || !(w->length <= SMALL_FEW ? put_few(s, w) : put(s, w)))
 			return false;
-		s->tx.moved += sizeof(struct rec_stream) + w->length;
 		sq->next++;
 	}
 	return true;
@@ -136,11 +162,11 @@ bool small_ack(struct stream *s)
 {
 	struct rc_frame h = { .op = RC_CTL, .last = true };
 	uint32_t bytes = rec_head(&h);
-	struct link *l = s->shm.l;
+	struct link *l = to_shm(s)->l;
 	void *at = NULL;
 
 	lock_assert_held(&s->lock);
-	if (!s->shm.opened || s->shm.closed_out)
+	if (!to_shm(s)->opened || to_shm(s)->closed_out)
 		return false;
 	h.ctl.type = CTL_ACK;
 	h.ctl.number = (s->rx.expected - 1) & 0xffffff;
@@ -148,13 +174,13 @@ bool small_ack(struct stream *s)
 	if (!atomic_load_explicit(&l->waits, memory_order_relaxed))
 		at = ring_reserve(&l->tx, bytes);
 	if (at) {
-		rec_put(at, s->shm.peer, &h);
+		rec_put(at, to_shm(s)->peer, &h);
 		ring_publish(&l->tx, bytes, REC_STREAM);
-		s->tx.moved += bytes;
 	}
 	lock_put(&l->tx_lock);
 	if (!at)
 		return false;
+	rc_frame_out(s, &h, RC_BY_FRAME);
 	resp_acked(s);
 	link_wake(l);
 	return true;
@@ -171,7 +197,7 @@ static bool is_next(const struct stream *s, const struct rec_stream *r)
 	       (r->flags & ~(REC_ACK | REC_ACK_REQ)) == REC_LAST && !r->body && !r->to &&
 	       r->msn == rx->msn0 && rx->begun && !rx->drop && !rx->imm_have &&
 	       !rx->msg_off && rx->srqn == NO_SRQ && s->tx.hold == HOLD_NONE &&
-	       !s->tx.silent;
+	       !s->tx.muted;
 }
 
 /* Where it goes, and copies it there. The receive, or NULL. */
@@ -218,13 +244,14 @@ bool small_receive(struct stream *s, const void *rec, uint32_t bytes)
 		e = place_locked(qp, (const uint8_t *)rec + sizeof(r), wc.byte_len);
 	if (e && recv_complete_locked(qp, e, &wc, r.op == RC_SEND_SE))
 		qp_to_err_locked(qp);
-	s->tx.idle = e && qp->sq.next == qp->sq.tail && stream_settled(s);
+	s->tx.ack_only = e && qp->sq.next == qp->sq.tail && stream_settled(s);
 	lock_put(&qp->lock);
 	if (!e)
 		return false;
 	s->rx.msn0++;
 	s->rx.ack_bytes += wc.byte_len;
 	s->rx.h.ack_req = r.flags & REC_ACK_REQ;
+	tell(s, &r, wc.byte_len, false);
 	resp_accepted(s);
 	return true;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* The common case: a small send of a reliable QP, with nothing beside it that would have
- * to be looked after. It does what batch.c and responder.c do, in a fifth of the
+ * to be looked after. It does what rc/build.c and rc/responder.c do, in a fifth of the
  * instructions; whatever it does not know it leaves to them, untouched. */
 #ifndef ANYRDMA_SHM_FAST_H
 #define ANYRDMA_SHM_FAST_H
@@ -18,7 +18,7 @@ bool small_send(struct stream *s);
  * open. */
 bool small_receive(struct stream *s, const void *rec, uint32_t bytes);
 
-/* carrier.ack */
+/* tx.ack_only: sends the acknowledgement that is owed. False: shm_send() has to. */
 bool small_ack(struct stream *s);
 
 #endif

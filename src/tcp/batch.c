@@ -1,26 +1,17 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Order at each FPDU boundary: control, ACK, then responses and requests by
- * turns, NAK once no response is left (a NAK says that everything before it was
- * answered), RECV_POSTED after the NAK it answers. */
 #include "tcp/batch.h"
 
-#include "base/be.h"
 #include "base/guard.h"
 #include "dev/verbs.h"
+#include "rc/tap.h"
 #include "tcp/crc32c.h"
 
-#include <arpa/inet.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-static const struct response *resp_at(const struct stream *s, uint32_t i)
-{
-	return &s->rx.resp[i % RESPONSES];
-}
-
 /* Appends n bytes of buf (already written at buf + used) to the iovecs. */
-static void batch_take(struct batch *b, uint32_t n)
+static void batch_append(struct batch *b, uint32_t n)
 {
 	uint8_t *p = b->buf + b->used;
 	struct iovec *last = b->niov ? &b->iov[b->niov - 1] : NULL;
@@ -63,650 +54,186 @@ static int batch_trailer(struct batch *b, const struct stream *s, uint32_t n,
 	}
 	if (s->p.crc)
 		crc32c_put(p + n - 4, crc32c(m.crc, p, n - 4));
-	batch_take(b, n);
+	batch_append(b, n);
 	return 0;
 }
 
 /* After an EFAULT, whose memory is it? */
-static int look(const struct stream *s, const struct iovec *iov, int n)
+static int find_unmapped(struct stream *s, const struct iovec *iov, int n)
 {
 	int ret = 0;
 
-	for (int i = 0; s->tx.suspect && !ret && i < n; i++)
+	for (int i = 0; to_tcp(s)->suspect && !ret && i < n; i++)
 		ret = maps_check((uintptr_t)iov[i].iov_base, iov[i].iov_len, false);
 	return ret;
 }
 
-/* Maps the first len bytes of the frame's payload, which is not inline data. Returns the
- * number of iovecs, or -errno of mr_get(). */
-static int payload_map(struct dev_qp *qp, const struct frame *f, uint32_t len,
-		       struct sge_mem *mem)
-{
-	struct mr_range r = { f->key, f->addr, len };
-	struct sge_list list;
-
-	if (f->kind == PART_RESP)
-		return sge_map_remote(f->pd, qp, &r, IBV_ACCESS_REMOTE_READ, mem);
-	list = wqe_sge_list(qp, sq_at(&qp->sq, f->idx), MR_LOCAL_READ);
-	return sge_map(&list, f->off, len, mem);
-}
-
-/* Maps a payload too large to copy into iovecs; -errno of mr_get(), or -EFAULT. */
-static int batch_map(struct batch *b, const struct stream *s, struct frame *f)
+/* Maps a payload too large to copy into iovecs; -errno of payload_map(), or -EFAULT. */
+static int batch_map(struct batch *b, struct stream *s, const struct rc_payload *p,
+		     uint32_t len)
 {
 	struct sge_mem mem = { b->iov + b->niov, b->refs + b->nrefs,
 			       BATCH_IOV - b->niov - 1 };
-	int n = payload_map(s->qp, f, f->payload, &mem);
+	int n = payload_map(s->qp, p, 0, len, &mem);
 
 	if (n < 0)
 		return n;
 	b->niov += (unsigned)n;
 	b->nrefs += (unsigned)n;
-	b->bytes += f->payload;
-	return look(s, mem.iov, n);
-}
-
-int batch_gather(struct dev_qp *qp, const struct frame *f, uint8_t *to, uint32_t len)
-{
-	struct wqe *w = f->kind == PART_WQE ? sq_at(&qp->sq, f->idx) : NULL;
-	struct mr_slot *refs[DEV_MAX_SGE];
-	struct iovec iov[DEV_MAX_SGE];
-	struct sge_mem mem = { iov, refs, DEV_MAX_SGE };
-	int n, ret;
-
-	if (w && w->is_inline) {
-		memcpy(to, wqe_inline(w) + f->off, len);
-		return 0;
-	}
-	n = payload_map(qp, f, len, &mem);
-	if (n < 0)
-		return n;
-	ret = take_iov(to, iov, n);
-	sge_unmap(refs, n);
-	return ret;
+	b->bytes += len;
+	return find_unmapped(s, mem.iov, n);
 }
 
 /* Copies a small payload behind its header. */
-static int batch_copy(struct batch *b, struct dev_qp *qp, struct frame *f)
+static int batch_copy(struct batch *b, struct dev_qp *qp, const struct rc_payload *p,
+		      uint32_t len)
 {
-	int ret = batch_gather(qp, f, b->buf + b->used, f->payload);
+	int ret = payload_copy(qp, p, b->buf + b->used, len);
 
 	if (!ret)
-		batch_take(b, f->payload);
+		batch_append(b, len);
 	return ret;
 }
 
-static bool batch_full(const struct batch *b, struct stream *s)
+static struct batch *to_batch(struct rc_build *b)
 {
-	if (b->emit)
-		return b->bytes >= RC_TURN || b->no_room(s);
-	return b->nframes == BATCH_FRAMES || b->niov + DEV_MAX_SGE + 3 > BATCH_IOV ||
+	return container_of(b, struct batch, b);
+}
+
+static bool batch_full(struct rc_build *build, struct stream *s)
+{
+	const struct batch *b = to_batch(build);
+
+	(void)s;
+	return b->b.nframes == BATCH_FRAMES || b->niov + DEV_MAX_SGE + 3 > BATCH_IOV ||
 	       b->used + FRAME_BUF > BATCH_BUF || b->bytes >= RC_TURN;
 }
 
-/* Adds one FPDU; c is the state after it. -errno of mr_get(), or -EFAULT: leaves
- * the batch as it was. */
-static int batch_add(struct batch *b, struct stream *s, const struct rc_frame *h,
-		     struct frame *f, const struct cursor *c)
+/* Where the batch ended before a frame. */
+struct batch_mark {
+	unsigned niov, nrefs, used;
+	struct iovec last;
+	size_t bytes;
+};
+
+static struct batch_mark batch_mark(const struct batch *b)
 {
-	const unsigned niov = b->niov, nrefs = b->nrefs, used = b->used;
-	struct iovec saved = niov ? b->iov[niov - 1] : (struct iovec){ 0 };
-	size_t bytes = b->bytes, skip = 0;
-	unsigned from = niov;
+	struct batch_mark m = { .niov = b->niov, .nrefs = b->nrefs, .used = b->used,
+				.bytes = b->bytes };
+
+	if (b->niov)
+		m.last = b->iov[b->niov - 1];
+	return m;
+}
+
+static void batch_rewind(struct batch *b, const struct batch_mark *m)
+{
+	sge_unmap(b->refs + m->nrefs, (int)(b->nrefs - m->nrefs));
+	b->nrefs = m->nrefs;
+	b->niov = m->niov;
+	if (m->niov)
+		b->iov[m->niov - 1] = m->last;
+	b->used = m->used;
+	b->bytes = m->bytes;
+}
+
+/* rc_build.add: one FPDU. */
+static int batch_add(struct rc_build *build, struct stream *s, const struct rc_frame *h,
+		     const struct rc_payload *p, const struct rc_cursor *after)
+{
+	struct batch *b = to_batch(build);
+	struct batch_frame *f = &b->frame[b->b.nframes];
+	const struct batch_mark mark = batch_mark(b);
+	unsigned from = b->niov;
+	size_t skip = 0;
 	uint32_t trailer;
 	bool copy;
 	int ret = 0;
 
-	if (b->emit)
-		return b->emit(b, s, h, f, c);
 	f->head = b->used;
 	f->head_len = (uint32_t)rdmap_encode(b->buf + b->used, h);
-	batch_take(b, f->head_len);
-	if (niov == b->niov) { /* merged with the FPDU before */
+	batch_append(b, f->head_len);
+	if (mark.niov == b->niov) { /* merged with the FPDU before */
 		from--;
-		skip = saved.iov_len;
+		skip = mark.last.iov_len;
 	}
-	f->payload = h->payload;
 	trailer = rdmap_trailer(f->head_len, h->payload);
 	copy = h->payload <= TCP_COPY_MAX ||
-	       (f->kind == PART_WQE && sq_at(&s->qp->sq, f->idx)->is_inline);
+	       (p->kind == PAYLOAD_WQE && sq_at(&s->qp->sq, p->idx)->is_inline);
 	if (h->payload)
-		ret = copy ? batch_copy(b, s->qp, f) : batch_map(b, s, f);
+		ret = copy ? batch_copy(b, s->qp, p, h->payload) :
+			     batch_map(b, s, p, h->payload);
 	f->trailer = b->used;
-	f->trailer_len = trailer;
 	if (!ret)
 		ret = batch_trailer(b, s, trailer, from, skip);
 	if (ret) {
-		sge_unmap(b->refs + nrefs, (int)(b->nrefs - nrefs));
-		b->nrefs = nrefs;
-		b->niov = niov;
-		if (niov)
-			b->iov[niov - 1] = saved;
-		b->used = used;
-		b->bytes = bytes;
+		batch_rewind(b, &mark);
 		return ret;
 	}
-	if (copy) {
-		f->head_len += f->payload + trailer;
-		f->trailer_len = f->payload = 0;
-		f->kind = PART_NONE;
-	}
+	f->head_len += copy ? h->payload + trailer : 0;
+	f->trailer_len = copy ? 0 : trailer;
+	f->payload_len = copy ? 0 : h->payload;
+	f->payload = *p;
 	f->end = b->bytes;
-	f->after = *c;
-	b->nframes++;
+	f->after = *after;
+	b->b.nframes++;
 	return 0;
-}
-
-static struct frame *batch_next(struct batch *b)
-{
-	/* emit() keeps none. */
-	struct frame *f = &b->frame[b->emit ? 0 : b->nframes];
-
-	memset(f, 0, offsetof(struct frame, payload));
-	f->kind = PART_NONE;
-	f->payload = f->idx = f->off = f->key = 0;
-	f->pd = NULL;
-	f->pull = false;
-	return f;
-}
-
-static void add_ctl(struct batch *b, struct stream *s, struct cursor *c)
-{
-	unsigned skip = c->ctl;
-	struct ctl_msg *m;
-
-	list_for_each(m, &s->tx.ctl, link) {
-		if (skip) {
-			skip--;
-			continue;
-		}
-		if (batch_full(b, s))
-			return;
-		c->ctl++;
-		batch_add(b, s, &m->h, batch_next(b), c);
-	}
-}
-
-static void add_number(struct batch *b, struct stream *s, struct cursor *c,
-		       enum ctl_type type)
-{
-	struct rc_frame h = { .op = RC_CTL, .last = true, .ctl = { .type = type } };
-
-	switch (type) {
-	case CTL_ACK:
-		h.ctl.number = (s->rx.expected - 1) & 0xffffff;
-		c->ack = false;
-		break;
-	case CTL_NAK:
-		h.ctl.number = s->rx.nak_number;
-		h.ctl.code = s->rx.nak_code;
-		h.ctl.timer = s->rx.nak_timer;
-		c->nak = false;
-		break;
-	case CTL_RECV_POSTED:
-		c->go_on = false;
-		break;
-	case CTL_SRQ:
-		h.ctl.number = c->srqn = sq_at(&s->qp->sq, c->idx)->srqn;
-		break;
-	default: /* CTL_RESYNC */
-		h.ctl.number = req_number(s, s->tx.acked_nr);
-		h.ctl.msn0 = c->msn0;
-		h.ctl.msn1 = c->msn1;
-		c->resync = false;
-	}
-	batch_add(b, s, &h, batch_next(b), c);
-}
-
-/* One FPDU of the oldest response. */
-static int add_response(struct batch *b, struct stream *s, struct cursor *c)
-{
-	const struct response *r = resp_at(s, c->resp);
-	struct frame *f = batch_next(b);
-	struct rc_frame h = { .last = true };
-	uint32_t n;
-
-	if (r->atomic) {
-		h.op = RC_ATOMIC_RESP;
-		h.msn = c->msn3++;
-		h.atomic_resp.id = r->id;
-		h.atomic_resp.value = r->value;
-		c->resp++;
-		return batch_add(b, s, &h, f, c);
-	}
-	n = r->len - c->resp_done;
-	if (n > s->fpdu_max)
-		n = s->fpdu_max;
-	h.op = RC_READ_RESP;
-	h.payload = n;
-	h.stag = r->stag;
-	h.to = r->to + c->resp_done;
-	f->kind = PART_RESP;
-	f->key = r->key;
-	f->pd = r->pd;
-	f->addr = r->addr + c->resp_done;
-	c->resp_done += n;
-	h.last = c->resp_done == r->len;
-	if (h.last) {
-		c->resp++;
-		c->resp_done = 0;
-	}
-	return batch_add(b, s, &h, f, c);
-}
-
-/* The WQE that may go on or begin now, or NULL. */
-static struct wqe *next_wqe(struct stream *s, const struct cursor *c)
-{
-	struct dev_qp *qp = s->qp;
-	struct wqe *w;
-
-	if (!qp || s->tx.hold != HOLD_NONE || s->tx.silent || s->tx.more || s->tx.drain ||
-	    c->idx == qp->sq.tail)
-		return NULL;
-	w = sq_at(&qp->sq, c->idx);
-	if (!qp_may_receive_locked(qp)) /* ERR: not even what was begun */
-		return NULL;
-	if (wqe_is_local(w)) /* when all before it has left: req_local_locked() */
-		return NULL;
-	if (c->off || c->imm_sent || c->probe_sent)
-		return w;
-	if (!qp_may_begin_locked(qp, c->idx))
-		return NULL;
-	if ((w->send_flags & IBV_SEND_FENCE) && c->rd_out)
-		return NULL;
-	if (wqe_is_read(w) && c->rd_out >= qp->attr.max_rd_atomic)
-		return NULL;
-	return w;
-}
-
-/* The bytes of an atomic write, in the order they have in memory. */
-static int atomic_word(const struct stream *s, const struct wqe *w, uint64_t *word)
-{
-	struct sge_list list = wqe_sge_list(s->qp, w, MR_LOCAL_READ);
-	struct mr_slot *refs[8];
-	struct iovec iov[8];
-	struct sge_mem mem = { iov, refs, 8 };
-	uint8_t raw[8];
-	int n, ret;
-
-	if (w->is_inline) {
-		*word = be64_get((const uint8_t *)&w->swap);
-		return 0;
-	}
-	n = sge_map(&list, 0, 8, &mem);
-	if (n < 0)
-		return n;
-	ret = take_iov(raw, iov, n);
-	sge_unmap(refs, n);
-	if (!ret)
-		*word = be64_get(raw);
-	return ret;
-}
-
-static int read_header(const struct stream *s, struct rc_frame *h, const struct wqe *w,
-		       uint32_t idx)
-{
-	if (w->opcode == IBV_WR_RDMA_READ) {
-		h->op = RC_READ_REQ;
-		memset(&h->read, 0, sizeof(h->read));
-		h->read.sink_stag = idx;
-		h->read.size = w->length;
-		h->read.src_stag = w->rkey;
-		h->read.src_to = w->raddr;
-		return 0;
-	}
-	h->op = RC_ATOMIC_REQ;
-	memset(&h->atomic, 0, sizeof(h->atomic));
-	h->atomic.id = idx;
-	h->atomic.stag = w->rkey;
-	h->atomic.to = w->raddr;
-	if (w->opcode == IBV_WR_ATOMIC_WRITE) {
-		h->atomic.opcode = RC_ATOMIC_WRITE;
-		return atomic_word(s, w, &h->atomic.add_swap);
-	}
-	if (w->opcode == IBV_WR_ATOMIC_FETCH_AND_ADD) {
-		h->atomic.opcode = RC_FETCH_ADD;
-		h->atomic.add_swap = w->compare_add;
-	} else {
-		h->atomic.opcode = RC_CMP_SWAP;
-		h->atomic.add_swap = w->swap;
-		h->atomic.compare = w->compare_add;
-	}
-	return 0;
-}
-
-static void data_header(struct rc_frame *h, const struct wqe *w, struct cursor *c,
-			uint32_t n)
-{
-	bool se = w->send_flags & IBV_SEND_SOLICITED;
-
-	h->payload = n;
-	if (w->opcode == IBV_WR_RDMA_WRITE || w->opcode == IBV_WR_RDMA_WRITE_WITH_IMM) {
-		h->op = RC_WRITE;
-		h->stag = w->rkey;
-		h->to = w->raddr + c->off;
-		if (!n) /* so much is in its place: req_direct_locked() */
-			h->msn = w->length;
-		return;
-	}
-	h->op = se ? RC_SEND_SE : RC_SEND;
-	if (w->opcode == IBV_WR_SEND_WITH_INV) {
-		h->op = se ? RC_SEND_SE_INV : RC_SEND_INV;
-		h->inv_stag = w->imm_or_rkey;
-	}
-	h->msn = c->msn0;
-	h->mo = c->off;
-	if (h->last)
-		c->msn0++;
-}
-
-static bool has_imm(const struct wqe *w)
-{
-	return w->opcode == IBV_WR_SEND_WITH_IMM || w->opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
-}
-
-static int add_imm(struct batch *b, struct stream *s, struct cursor *c,
-		   const struct wqe *w)
-{
-	struct rc_frame h = {
-		.op = w->send_flags & IBV_SEND_SOLICITED ? RC_IMM_SE : RC_IMM,
-		.last = true,
-		.msn = c->msn0++,
-		.imm = { .imm = ntohl(w->imm_or_rkey), .kind = IMM_PREFIX },
-	};
-
-	c->imm_sent = true;
-	return batch_add(b, s, &h, batch_next(b), c);
-}
-
-/* No request is posted behind the one at the cursor. Local work may be, whose
- * completion waits for the answer to this one. */
-static bool last_request(struct dev_sq *sq, struct cursor *c)
-{
-	for (uint32_t i = c->idx + 1; i != sq->tail; i++) {
-		const struct wqe *w = sq_at(sq, i);
-
-		if (!wqe_is_local(w))
-			return false;
-		if (w->send_flags & IBV_SEND_SIGNALED)
-			c->sig_since_req = true;
-	}
-	return true;
-}
-
-/* Asks for an answer when this is the last posted request and somebody waits for
- * a completion, or when the queue is half full of unanswered work. */
-static bool want_ack(struct stream *s, struct cursor *c, const struct wqe *w)
-{
-	struct dev_sq *sq = &s->qp->sq;
-	uint32_t out = c->idx + 1 - s->tx.acked;
-
-	lock_assert_held(&s->lock);
-	if (stream_unacked(s))
-		return false;
-	if (w->send_flags & IBV_SEND_SIGNALED)
-		c->sig_since_req = true;
-	if ((last_request(sq, c) && c->sig_since_req) || req_drains_before(s, c->idx + 1) ||
-	    (out >= sq->max_wr / 2 && (out & 7) == 0) || out >= sq->max_wr) {
-		c->sig_since_req = false;
-		return true;
-	}
-	return false;
-}
-
-/* RFC 5040 has neither; RFC 7306 does, but its peers are rare and number them
- * differently (immediate data behind the write, as a message of its own). And nobody
- * has SRQs with numbers. */
-static bool iwarp_has(const struct dev_qp *qp, const struct wqe *w)
-{
-	return qp->qp.qp_type != IBV_QPT_XRC_SEND && !has_imm(w) &&
-	       (!wqe_is_read(w) || w->opcode == IBV_WR_RDMA_READ);
-}
-
-/* Whether any of it may be accessed is found out before the first byte leaves: what
- * is refused here must not have an effect there. Of a single FPDU batch_add() looks
- * by itself. */
-static int check_local(const struct stream *s, const struct wqe *w)
-{
-	bool stores = wqe_is_read(w) && w->opcode != IBV_WR_ATOMIC_WRITE;
-	struct sge_list list;
-
-	if (w->is_inline || !(stores || has_imm(w) || w->length > s->fpdu_max))
-		return 0;
-	list = wqe_sge_list(s->qp, w, stores ? IBV_ACCESS_LOCAL_WRITE : MR_LOCAL_READ);
-	return sge_check(&list);
-}
-
-/* A write of several FPDUs is announced by an empty segment at its end, so that the
- * responder can refuse the whole before it has placed a part (InfiniBand's first
- * packet has the length). */
-static bool needs_probe(const struct stream *s, const struct wqe *w)
-{
-	return s->p.extended && w->length > s->fpdu_max &&
-	       (w->opcode == IBV_WR_RDMA_WRITE || w->opcode == IBV_WR_RDMA_WRITE_WITH_IMM);
-}
-
-static int add_probe(struct batch *b, struct stream *s, struct cursor *c,
-		     const struct wqe *w)
-{
-	struct rc_frame h = { .op = RC_WRITE, .stag = w->rkey, .to = w->raddr + w->length };
-
-	c->probe_sent = true;
-	return batch_add(b, s, &h, batch_next(b), c);
-}
-
-/* The rest of the WQE is much, and of a send whose payload the peer fetches. */
-static bool is_pull(struct stream *s, const struct cursor *c, const struct wqe *w)
-{
-	return w->length - c->off >= RC_REFERENCE_MIN && s->m->pulls && wqe_is_send(w) &&
-	       c->idx != s->tx.ring_idx && s->tx.pull_refused < RC_REFERENCE_REFUSALS &&
-	       !s->p.unreliable && s->m->pulls(s, w);
-}
-
-/* One FPDU of the WQE at the cursor. */
-static int add_request(struct batch *b, struct stream *s, struct cursor *c,
-		       struct wqe *w)
-{
-	struct cursor old = *c;
-	struct rc_frame h;
-	struct frame *f;
-	uint32_t n, max;
-	int ret;
-
-	if (!s->p.extended && !iwarp_has(s->qp, w))
-		return -EOPNOTSUPP;
-	if (!c->off && !c->imm_sent && !c->probe_sent) {
-		ret = check_local(s, w);
-		if (ret)
-			return ret;
-	}
-	if (has_imm(w) && !c->imm_sent)
-		return add_imm(b, s, c, w);
-	if (needs_probe(s, w) && !c->probe_sent)
-		return add_probe(b, s, c, w);
-	f = batch_next(b);
-	rc_frame_clear(&h);
-	h.last = true;
-	if (wqe_is_read(w)) {
-		ret = read_header(s, &h, w, c->idx);
-		if (ret)
-			return ret;
-		h.msn = c->msn1++;
-		c->rd_out++;
-		c->idx++;
-		return batch_add(b, s, &h, f, c);
-	}
-	n = w->length - c->off;
-	f->pull = is_pull(s, c, w);
-	max = f->pull ? RC_REFERENCE_MAX : s->fpdu_max;
-	if (n > max)
-		n = max;
-	h.last = c->off + n == w->length;
-	h.ack_req = h.last && want_ack(s, c, w);
-	data_header(&h, w, c, n);
-	f->kind = n ? PART_WQE : PART_NONE;
-	f->idx = c->idx;
-	f->off = c->off;
-	c->off += n;
-	if (h.last) {
-		c->idx++;
-		c->off = 0;
-		c->imm_sent = c->probe_sent = false;
-	}
-	ret = batch_add(b, s, &h, f, c);
-	if (ret)
-		*c = old;
-	else
-		w->pulled |= f->pull;
-	return ret;
-}
-
-static void cursor_load(struct stream *s, struct cursor *c)
-{
-	*c = (struct cursor){
-		.idx = s->qp ? s->qp->sq.next : 0,
-		.off = s->tx.off,
-		.imm_sent = s->tx.imm_sent,
-		.probe_sent = s->tx.probe_sent,
-		.rd_out = s->tx.rd_out,
-		.msn0 = s->tx.msn0,
-		.msn1 = s->tx.msn1,
-		.msn3 = s->tx.msn3,
-		.srqn = s->tx.srqn,
-		.sig_since_req = s->tx.sig_since_req,
-		.resp_turn = s->tx.resp_turn,
-		.resync = s->tx.resync,
-		.nak = s->rx.nak,
-		.ack = s->rx.ack_owed,
-		.go_on = s->rx.go_on,
-		.resp = s->rx.resp_head,
-	};
-	if (c->resp != s->rx.resp_tail)
-		c->resp_done = resp_at(s, c->resp)->done;
-}
-
-void cursor_store(struct stream *s, const struct cursor *c)
-{
-	lock_assert_held(&s->lock);
-	for (unsigned i = 0; i < c->ctl; i++)
-		free(list_entry(list_pop(&s->tx.ctl), struct ctl_msg, link));
-	s->tx.nctl -= c->ctl;
-	if (s->qp) {
-		struct dev_sq *sq = &s->qp->sq;
-
-		s->tx.requests |= sq->next != c->idx;
-		sq->next = c->idx;
-		if (c->idx != sq->tail) /* the device asks whether it was begun */
-			sq_at(sq, c->idx)->sent =
-				c->off || c->imm_sent || c->probe_sent || s->tx.more;
-	}
-	s->tx.off = c->off;
-	s->tx.imm_sent = c->imm_sent;
-	s->tx.probe_sent = c->probe_sent;
-	s->tx.rd_out = c->rd_out;
-	s->tx.msn0 = c->msn0;
-	s->tx.msn1 = c->msn1;
-	s->tx.msn3 = c->msn3;
-	s->tx.srqn = c->srqn;
-	s->tx.sig_since_req = c->sig_since_req;
-	s->tx.resp_turn = c->resp_turn;
-	s->tx.resync = c->resync;
-	s->rx.nak = c->nak;
-	s->rx.go_on = c->go_on;
-	if (s->rx.ack_owed && !c->ack)
-		resp_acked(s);
-	s->rx.resp_head = c->resp;
-	if (c->resp != s->rx.resp_tail)
-		s->rx.resp[c->resp % RESPONSES].done = c->resp_done;
-}
-
-/* XRC: the peer must know which SRQ the request is for. */
-static bool other_srq(const struct stream *s, const struct cursor *c, const struct wqe *w)
-{
-	return s->qp->qp.qp_type == IBV_QPT_XRC_SEND && s->p.extended &&
-	       c->srqn != w->srqn;
 }
 
 void batch_build(struct stream *s, struct batch *b)
 {
-	struct cursor c;
-	struct wqe *w;
-	int ret;
-
-	cursor_load(s, &c);
-	add_ctl(b, s, &c);
-	if (c.ack && !batch_full(b, s) &&
-	    (s->rx.ack_now || b->nframes || c.resp != s->rx.resp_tail || c.nak || c.go_on ||
-	     next_wqe(s, &c)))
-		add_number(b, s, &c, CTL_ACK);
-	while (!batch_full(b, s)) {
-		bool resp = c.resp != s->rx.resp_tail;
-
-		if (c.nak ? !resp : c.go_on) {
-			add_number(b, s, &c, c.nak ? CTL_NAK : CTL_RECV_POSTED);
-			continue;
-		}
-		w = next_wqe(s, &c);
-		if (resp && (c.resp_turn || !w)) {
-			c.resp_turn = false;
-			b->fail = add_response(b, s, &c);
-			if (b->fail)
-				break;
-			continue;
-		}
-		if (!w)
-			break;
-		c.resp_turn = true;
-		if (c.resync) {
-			add_number(b, s, &c, CTL_RESYNC);
-			continue;
-		}
-		if (other_srq(s, &c, w)) {
-			add_number(b, s, &c, CTL_SRQ);
-			continue;
-		}
-		ret = add_request(b, s, &c, w);
-		if (ret) {
-			b->fail = ret == -EOPNOTSUPP ? IBV_WC_LOC_QP_OP_ERR :
-						       IBV_WC_LOC_PROT_ERR;
-			break;
-		}
-	}
+	b->b = (struct rc_build){ .add = batch_add, .full = batch_full };
+	b->bytes = 0;
+	b->niov = b->nrefs = b->used = 0;
+	rc_build(s, &b->b);
 }
 
-int batch_commit(struct stream *s, struct batch *b, size_t n)
+/* These have left, or will before anything else. */
+static void tell(struct stream *s, const struct batch *b, const struct batch_frame *last)
 {
-	struct frame *f = b->frame;
-	size_t start = 0, in;
-	struct tx_part *p;
+	struct rc_frame h;
 
-	if (!n)
-		return 0;
-	while (f->end < n)
-		start = f++->end;
-	cursor_store(s, &f->after);
-	if (f->end == n)
-		return 0;
-	in = n - start;
-	p = calloc(1, sizeof(*p));
+	if (!rc_tapped())
+		return;
+	for (const struct batch_frame *f = b->frame; f <= last; f++)
+		if (rdmap_decode(b->buf + f->head, RDMAP_HDR_MAX, &h) > 0)
+			rc_frame_out(s, &h, RC_BY_FRAME);
+}
+
+/* Keeps the rest of the frame, of which `in` bytes have left. */
+static int keep_part(struct tcp_stream *t, const struct batch *b, const struct batch_frame *f,
+		     size_t in)
+{
+	struct tcp_part *p = calloc(1, sizeof(*p));
+
 	if (!p)
 		return -ENOMEM;
 	memcpy(p->head, b->buf + f->head, f->head_len);
 	p->head_len = f->head_len;
 	memcpy(p->trailer, b->buf + f->trailer, f->trailer_len);
 	p->trailer_len = f->trailer_len;
-	p->kind = f->payload ? (__typeof__(p->kind))f->kind : PART_NONE;
-	p->payload_len = f->payload;
-	p->idx = f->idx;
-	p->off = f->off;
-	p->key = f->key;
-	p->pd = f->pd;
-	p->addr = f->addr;
+	p->payload = f->payload;
+	p->payload_len = f->payload_len;
 	p->head_pos = in < p->head_len ? (uint32_t)in : p->head_len;
 	in -= p->head_pos;
 	p->payload_pos = in < p->payload_len ? (uint32_t)in : p->payload_len;
 	in -= p->payload_pos;
 	p->trailer_pos = (uint32_t)in;
-	s->tx.part = p;
+	t->part = p;
+	t->s.tx.cut = true;
 	return 0;
+}
+
+int batch_commit(struct stream *s, struct batch *b, size_t n)
+{
+	const struct batch_frame *f = b->frame;
+	size_t start = 0;
+
+	if (!n)
+		return 0;
+	while (f->end < n)
+		start = f++->end;
+	rc_cursor_store(s, &f->after);
+	tell(s, b, f);
+	return f->end == n ? 0 : keep_part(to_tcp(s), b, f, n - start);
 }

@@ -341,7 +341,7 @@ static void plain_early_words(void)
 	p.local_qpn = e->qp->qp_num;
 	REQUIRE(!socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, fd));
 	e->peer = fd[0];
-	e->s = stream_open(fd[1], &p, NULL, 0, &ops, e);
+	e->s = tcp_open(fd[1], &p, NULL, 0, &ops, e);
 	say(e, &h);
 	shutdown(e->peer, SHUT_WR);
 	while (!atomic_load(&e->closed) && now() < limit)

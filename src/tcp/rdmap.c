@@ -31,11 +31,6 @@ static const struct {
 	[RC_CTL] = { "control", true, false, CTL_FIXED, DDP_QN_CTL },
 };
 
-const char *rc_op_str(enum rc_op op)
-{
-	return op <= 15 && op_info[op].name ? op_info[op].name : "unknown";
-}
-
 static size_t body_encode(uint8_t *p, const struct rc_frame *h)
 {
 	switch (h->op) {

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Design notes. match.lock guards all objects here. An attempt (out) belongs to a
- * waiting QP and ends by success or rdv_cancel(); after a failure it tries again
- * after a pause. A visitor (in) is a connection to our rendezvous port: until
- * its HELLO is complete it may take HELLO_MS; a HELLO for a QP that is not yet
- * in RTR is kept for PARKED_MS, at most PARKED_MAX of them. Where there are too many
- * of either, the oldest of the origin that has the most goes: one of ours comes again.
- * Descriptors and memory go when the loop has forgotten them. */
+/* Design notes. match.lock guards all objects here. An attempt (out) belongs to a waiting
+ * QP and ends by success or cancel(); after a failure it tries again after a pause. An
+ * arrival (in) is a connection to our rendezvous port: until its HELLO is complete it may
+ * take HELLO_MS; a HELLO for a QP that is not yet in RTR is kept for KEPT_MS, at most
+ * KEPT_MAX of them. Where there are too many of either, the oldest of the origin that has
+ * the most goes: a peer of ours comes again. Descriptors and memory go when the loop has
+ * forgotten them.
+ *
+ * A QP that is connected to itself is its own arrival: a socket pair (struct rdv_self). */
 #include "tcp/rendezvous.h"
 
 #include "base/conf.h"
@@ -13,7 +15,9 @@
 #include "base/fdset.h"
 #include "base/log.h"
 #include "dev/gid.h"
-#include "rc/stream.h"
+#include "dev/qpn.h"
+#include "rc/match.h"
+#include "tcp/tcp.h"
 #include "tcp/mpa.h"
 
 #include <errno.h>
@@ -27,14 +31,15 @@
 
 enum {
 	HELLO_MS = 5000,
-	PARKED_MS = 10000,
-	PARKED_MAX = 64,
-	SILENT_MAX = 256, /* visitors without a complete HELLO */
+	KEPT_MS = 10000,
+	KEPT_MAX = 64,
+	SILENT_MAX = 256, /* arrivals without a complete HELLO */
 	RETRY_MIN_MS = 10,
 	RETRY_MAX_MS = 200,
 };
 
 struct rdv_out {
+	struct rc_attempt attempt;
 	int refs; /* owner; registered fd; pending timer */
 	bool cancelled;
 	struct stream_key key;
@@ -51,8 +56,9 @@ struct rdv_out {
 };
 
 struct rdv_in {
-	struct list link; /* visitors */
-	int refs;	  /* fd, timer */
+	struct rc_arrival arrival;
+	struct list link; /* arrivals */
+	int refs;	  /* fd, timer, accept() */
 	bool complete, gone, keep_fd;
 	uint8_t origin; /* of crowd.h */
 	struct stream_key key;
@@ -63,7 +69,15 @@ struct rdv_in {
 	size_t have;
 };
 
-static struct list visitors = LIST_INIT(visitors); /* oldest first */
+/* A QP that is connected to itself. */
+struct rdv_self {
+	struct rc_arrival arrival;
+	struct stream_param p;
+};
+
+static const struct rc_rendezvous tcp_self;
+
+static struct list arrivals = LIST_INIT(arrivals); /* oldest first */
 /* Of these [1] have said HELLO, [0] have not. */
 static struct {
 	unsigned count;
@@ -202,7 +216,7 @@ static void out_ready(struct loop_fd *lf, uint32_t revents)
 		log_debug("QP %06x: rendezvous with QP %06x: %s", o->key.local_qpn,
 			  o->key.remote_qpn, strerror(-ret));
 		out_drop(o);
-		if (ret != -ECONNREFUSED || !park_tcp_refused_locked(o))
+		if (ret != -ECONNREFUSED || !match_failed_locked(&o->attempt, ret))
 			out_retry_later(o);
 	}
 	if (ret <= 0) {
@@ -213,10 +227,10 @@ static void out_ready(struct loop_fd *lf, uint32_t revents)
 	param_of(&p, &o->key, o->hello.src_gid, crc);
 	o->keep_fd = o->cancelled = true;
 	out_drop(o);
-	park_out_done_locked(o);
+	match_found_locked(&o->attempt);
 	out_put(o); /* the owner's */
 	match_unlock();
-	if (!stream_open(fd, &p, NULL, 0, NULL, NULL))
+	if (!tcp_open(fd, &p, NULL, 0, NULL, NULL))
 		fdset_close(fd);
 }
 
@@ -263,13 +277,17 @@ static void out_again(struct loop_timer *t)
 	match_unlock();
 }
 
-struct rdv_out *rdv_connect(struct dev_qp *qp, const struct stream_key *key)
+/* The serial is of no use: HELLO is answered when both QPs wait. */
+static struct rc_attempt *rdv_connect(struct dev_qp *qp, const struct stream_key *key,
+				      uint64_t serial, bool pause)
 {
 	struct rdv_out *o = calloc(1, sizeof(*o));
 	struct gid_slot slot = { 0 };
 
+	(void)serial;
 	if (!o)
 		return NULL;
+	o->attempt.via = &tcp_rendezvous;
 	gid_get(qp->attr.ah_attr.grh.sgid_index, &slot);
 	o->refs = 1;
 	o->fd = -1;
@@ -290,16 +308,18 @@ struct rdv_out *rdv_connect(struct dev_qp *qp, const struct stream_key *key)
 	};
 	memcpy(o->hello.src_gid, qp->local_gid.raw, 16);
 	memcpy(o->hello.dst_gid, key->remote_gid.raw, 16);
-	if (out_start(o))
+	if (pause || out_start(o))
 		out_retry_later(o);
-	return o;
+	return &o->attempt;
 }
 
 /* The peer hears of it at once, not when the loop has closed the descriptor: its QP
  * and ours may be on their way to each other again, and a HELLO that still looks
  * alive would be taken for the new one. */
-void rdv_cancel(struct rdv_out *o)
+static void rdv_cancel(struct rc_attempt *a)
 {
+	struct rdv_out *o = container_of(a, struct rdv_out, attempt);
+
 	o->cancelled = true;
 	if (o->fd >= 0 && !o->dropped)
 		shutdown(o->fd, SHUT_RDWR);
@@ -384,7 +404,7 @@ static void make_room(bool complete, unsigned max)
 	if (sorts[complete].count < max)
 		return;
 	most = origin_most(&sorts[complete].origins);
-	list_for_each(in, &visitors, link)
+	list_for_each(in, &arrivals, link)
 		if (in->complete == complete &&
 		    sorts[complete].origins.from[in->origin] == most) {
 			in_drop(in);
@@ -401,11 +421,49 @@ static bool in_waits(const struct rdv_in *in)
 	       (errno == EAGAIN || errno == EINTR);
 }
 
-struct rdv_in *rdv_find(const struct stream_key *k)
+static bool is_self(const struct dev_qp *qp, const struct stream_key *k)
+{
+	return k->local_qpn == k->remote_qpn &&
+	       !memcmp(&qp->local_gid, &k->remote_gid, sizeof(k->remote_gid));
+}
+
+static struct rc_arrival *self_new(const struct dev_qp *qp)
+{
+	struct rdv_self *self = calloc(1, sizeof(*self));
+
+	if (!self)
+		return NULL;
+	self->arrival.via = &tcp_self;
+	self->p = (struct stream_param){
+		.local_gid = qp->local_gid,
+		.remote_gid = qp->local_gid,
+		.local_qpn = qp->qp.qp_num,
+		.remote_qpn = qp->qp.qp_num,
+		.extended = true,
+		.unreliable = qp->qp.qp_type == IBV_QPT_UC,
+	};
+	return &self->arrival;
+}
+
+static int self_accept(struct rc_arrival *arrival)
+{
+	struct rdv_self *self = container_of(arrival, struct rdv_self, arrival);
+	int ret = tcp_open_self(&self->p);
+
+	free(self);
+	return ret;
+}
+
+static const struct rc_rendezvous tcp_self = { .name = "itself", .accept = self_accept };
+
+static struct rc_arrival *rdv_find(const struct dev_qp *qp, const struct stream_key *k)
 {
 	struct rdv_in *in, *tmp;
 
-	list_for_each_safe(in, tmp, &visitors, link) {
+	if (is_self(qp, k))
+		return self_new(qp);
+
+	list_for_each_safe(in, tmp, &arrivals, link) {
 		if (!in->complete || in->key.local_qpn != k->local_qpn ||
 		    in->key.remote_qpn != k->remote_qpn ||
 		    in->key.unreliable != k->unreliable ||
@@ -416,14 +474,14 @@ struct rdv_in *rdv_find(const struct stream_key *k)
 			continue;
 		}
 		in->refs++;
-		return in;
+		return &in->arrival;
 	}
 	return NULL;
 }
 
-/* Takes over the reference of rdv_find(). */
-void rdv_accept(struct rdv_in *in)
+static int rdv_accept(struct rc_arrival *arrival)
 {
+	struct rdv_in *in = container_of(arrival, struct rdv_in, arrival);
 	bool crc = in->hello.crc || conf_get()->crc;
 	struct mpa_hello_rep rep = { .status = MPA_HELLO_ACCEPTED, .crc = crc };
 	uint8_t frame[MPA_OURS_MAX];
@@ -441,8 +499,9 @@ void rdv_accept(struct rdv_in *in)
 	}
 	in_put(in);
 	match_unlock();
-	if (mine && !stream_open(fd, &p, frame, (size_t)len, NULL, NULL))
-		fdset_close(fd);
+	if (mine && !tcp_open(fd, &p, frame, (size_t)len, NULL, NULL))
+		fdset_close(fd); /* the peer asks again */
+	return 0;
 }
 
 /* The HELLO is there: 1 if a QP waits for it, 0 if it is kept, -errno. */
@@ -456,14 +515,14 @@ static int in_complete(struct rdv_in *in, const struct mpa_frame *f)
 	in->key.remote_qpn = in->hello.src_qpn;
 	memcpy(in->key.remote_gid.raw, in->hello.src_gid, 16);
 	in->key.unreliable = in->hello.qp_type == IBV_QPT_UC;
-	make_room(true, PARKED_MAX);
+	make_room(true, KEPT_MAX);
 	in_count(in, -1);
 	in->complete = true;
 	in_count(in, 1);
 	if (!in_waits(in))
 		return -ECONNABORTED;
 	loop_fd_mod(&in->lf, 0);
-	loop_timer_set(&in->timer, loop_now() + PARKED_MS * MSEC);
+	loop_timer_set(&in->timer, loop_now() + KEPT_MS * MSEC);
 	return match_waiting_locked(&in->key);
 }
 
@@ -487,10 +546,10 @@ static void in_ready(struct loop_fd *lf, uint32_t revents)
 		in->refs++;
 	match_unlock();
 	if (ret > 0)
-		rdv_accept(in);
+		rdv_accept(&in->arrival);
 }
 
-void rendezvous_incoming(int fd)
+void tcp_rendezvous_accepted(int fd)
 {
 	struct rdv_in *in = calloc(1, sizeof(*in));
 	struct sockaddr_storage from = { 0 };
@@ -501,6 +560,7 @@ void rendezvous_incoming(int fd)
 		return;
 	}
 	tune(fd);
+	in->arrival.via = &tcp_rendezvous;
 	in->lf = (struct loop_fd){ .fd = fd, .events = EPOLLIN, .ready = in_ready };
 	in->timer.fire = in_timeout;
 	in->refs = 2;
@@ -514,8 +574,32 @@ void rendezvous_incoming(int fd)
 		return;
 	}
 	make_room(false, SILENT_MAX);
-	list_add_tail(&visitors, &in->link);
+	list_add_tail(&arrivals, &in->link);
 	in_count(in, 1);
 	loop_timer_set(&in->timer, loop_now() + HELLO_MS * MSEC);
 	match_unlock();
 }
+
+/* ---- the table --------------------------------------------------------------- */
+
+static int rdv_listen(struct dev_qp *qp)
+{
+	return qpn_listen(qp->qp.qp_num, tcp_rendezvous_accepted);
+}
+
+/* ANYRDMA_TRANSPORT=shm: on one host there is nothing but shared memory. */
+static bool rdv_reaches(const struct dev_qp *qp, const struct stream_key *key)
+{
+	(void)qp;
+	return conf_get()->transport != CONF_TRANSPORT_SHM || gid_index(&key->remote_gid, 0) < 0;
+}
+
+const struct rc_rendezvous tcp_rendezvous = {
+	.name = "TCP",
+	.listen = rdv_listen,
+	.reaches = rdv_reaches,
+	.connect = rdv_connect,
+	.cancel = rdv_cancel,
+	.find = rdv_find,
+	.accept = rdv_accept,
+};

@@ -90,7 +90,7 @@ static void qp_fails_in_the_middle_of_a_frame(void)
 		bool begun;
 
 		stream_lock(e->s);
-		begun = e->s->rx.in_frame;
+		begun = to_tcp(e->s)->in_frame;
 		stream_unlock(e->s);
 		if (begun)
 			break;
@@ -290,7 +290,7 @@ static void stream_for(struct end *e)
 	CHECK(!socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, fd));
 	e->peer = fd[0];
 	qp_rtr(e, gid_index(NULL), &dgid, REMOTE_QPN);
-	CHECK(stream_open(fd[1], &p, NULL, 0, NULL, NULL)); /* the QP alone holds it */
+	CHECK(tcp_open(fd[1], &p, NULL, 0, NULL, NULL)); /* the QP alone holds it */
 	qp_rts(e);
 }
 

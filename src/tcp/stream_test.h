@@ -5,7 +5,7 @@
 
 #include "base/be.h"
 #include "dev/dev.h"
-#include "rc/stream.h"
+#include "tcp/tcp.h"
 #include "tests/t.h"
 
 #include <netinet/in.h>
@@ -218,7 +218,7 @@ static T_UNUSED struct end *end_of(int cqe, struct stream_param p)
 	for (int i = 0; i < 2; i++) /* large messages do not fit, whatever is usual here */
 		CHECK(!setsockopt(fd[i], SOL_SOCKET, SO_SNDBUF, &room, sizeof(room)));
 	e->peer = fd[0];
-	e->s = stream_open(fd[1], &p, NULL, 0, &ops, e);
+	e->s = tcp_open(fd[1], &p, NULL, 0, &ops, e);
 	CHECK(e->s);
 	qp_rtr(e, gid_index(NULL), &dgid, p.remote_qpn);
 	qp_rts(e);

@@ -3,6 +3,10 @@
 
 #include "base/be.h"
 #include "base/log.h"
+#include "rc/requester.h"
+#include "rc/responder.h"
+#include "rc/tx.h"
+#include "tcp/tcp.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -23,7 +27,7 @@ void term_encode(struct rc_frame *h, enum term_code code, const struct rc_frame 
 	h->term.len = RDMAP_TERM_MIN;
 	if (!of)
 		return;
-	/* An FPDU begins with what is waiter: length, then the headers. */
+	/* An FPDU begins with what is wanted: length, then the headers. */
 	len = rdmap_encode(frame, of);
 	h->term.data[2] = HAS_LENGTH | HAS_DDP;
 	if (of->op == RC_READ_REQ)
@@ -64,18 +68,48 @@ enum ibv_wc_status term_status(enum term_code code)
 	}
 }
 
-/* DDP has no error of its own for rights: RFC 5040 section 7.1 has. */
-enum term_code term_of_access(int err, bool tagged)
+/* DDP has no error of its own for rights: RFC 5040 section 7.1 has. A Write is the only
+ * tagged request. */
+static enum term_code term_of_reason(enum rc_reason reason, bool tagged)
 {
-	switch (err) {
-	case -ENOENT:
+	switch (reason) {
+	case RC_REASON_KEY:
 		return tagged ? TERM_DDP_STAG : TERM_RDMAP_STAG;
-	case -EPERM:
+	case RC_REASON_PD:
 		return tagged ? TERM_DDP_NOT_ASSOC : TERM_RDMAP_NOT_ASSOC;
-	case -ERANGE:
+	case RC_REASON_BOUNDS:
 		return tagged ? TERM_DDP_BOUNDS : TERM_RDMAP_BOUNDS;
-	default:
+	case RC_REASON_RIGHTS:
 		return TERM_RDMAP_RIGHTS;
+	case RC_REASON_INVALIDATE:
+		return TERM_RDMAP_INVALIDATE;
+	case RC_REASON_NO_RECEIVE:
+	case RC_REASON_READS:
+		return TERM_DDP_NO_BUFFER;
+	case RC_REASON_MSN:
+		return TERM_DDP_MSN;
+	case RC_REASON_MO:
+		return TERM_DDP_MO;
+	case RC_REASON_OPCODE:
+		return TERM_RDMAP_OPCODE;
+	default:
+		return TERM_RDMAP_STREAM;
+	}
+}
+
+enum term_code term_of(enum rc_reason reason, enum nak_code code, const struct rc_frame *of)
+{
+	if (reason != RC_REASON_NONE)
+		return term_of_reason(reason, of->op == RC_WRITE);
+	switch (code) {
+	case NAK_RNR:
+		return TERM_DDP_NO_BUFFER;
+	case NAK_INV_REQ:
+		return TERM_DDP_TOO_LONG;
+	case NAK_REM_ACCESS:
+		return TERM_RDMAP_RIGHTS;
+	default:
+		return TERM_RDMAP_STREAM;
 	}
 }
 
@@ -83,17 +117,44 @@ void term_send(struct stream *s, enum term_code code, const struct rc_frame *of)
 {
 	struct rc_frame h;
 
-	if (s->terminated || s->state != STREAM_OPEN)
+	if (to_tcp(s)->terminated || s->state != STREAM_OPEN)
 		return;
-	s->terminated = true;
-	log_info("stream %d: Terminate to the peer: layer %u, type %u, code 0x%02x", s->fd,
+	to_tcp(s)->terminated = true;
+	log_info("stream %u: Terminate to the peer: layer %u, type %u, code 0x%02x", s->id,
 		 (unsigned)code >> 12 & 15, (unsigned)code >> 8 & 15, (unsigned)code & 0xff);
-	tx_own_part(s);
+	tx_own_payload(s);
 	s->rx.drop = true;
 	s->rx.resp_head = s->rx.resp_tail;
 	term_encode(&h, code, of);
 	tx_ctl(s, &h);
 	stream_end(s);
+}
+
+/* A QP that is gone or in ERR has ended the stream, or will, by itself. */
+void term_refuse(struct stream *s, enum nak_code code)
+{
+	enum term_code term = term_of(s->rx.reason, code, &s->rx.h);
+
+	lock_assert_held(&s->lock);
+	if (code == NAK_NOT_READY || code == NAK_NO_QP)
+		stream_end(s);
+	else
+		term_send(s, term, term == TERM_RDMAP_STREAM ? NULL : &s->rx.h);
+}
+
+void term_bad_frame(struct stream *s, int err)
+{
+	struct tcp_stream *t = to_tcp(s);
+	enum term_code term = err == -EBADMSG ? TERM_MPA_CRC : TERM_RDMAP_OPCODE;
+
+	if (s->rx.reason != RC_REASON_NONE)
+		term = term_of_reason(s->rx.reason, s->rx.h.op == RC_WRITE);
+	s->rx.drop = t->unframed = true;
+	t->in_frame = false;
+	s->rx.place = PLACE_SCRATCH;
+	term_send(s, term, NULL);
+	resp_fail_now(s, IBV_WC_LOC_QP_OP_ERR, IBV_EVENT_QP_FATAL,
+		      "what the peer sent is no valid message");
 }
 
 void term_got(struct stream *s, const struct rc_frame *h)
@@ -105,8 +166,8 @@ void term_got(struct stream *s, const struct rc_frame *h)
 	snprintf(why, sizeof(why),
 		 "the peer sent Terminate: layer %u, type %u, code 0x%02x",
 		 (unsigned)code >> 12 & 15, (unsigned)code >> 8 & 15, (unsigned)code & 0xff);
-	log_info("stream %d: %s", s->fd, why);
-	s->terminated = true;
+	log_info("stream %u: %s", s->id, why);
+	to_tcp(s)->terminated = true;
 	s->rx.drop = true;
 	s->rx.resp_head = s->rx.resp_tail;
 	if (s->qp) {

@@ -7,10 +7,11 @@
  *		0x20 R: its RDMAP header (read requests)
  *	3	reserved
  *	4..	as the bits say: be16 length, header(s) */
-#ifndef ANYRDMA_IWARP_TERM_H
-#define ANYRDMA_IWARP_TERM_H
+#ifndef ANYRDMA_TCP_TERM_H
+#define ANYRDMA_TCP_TERM_H
 
 #include "rc/stream.h"
+#include "tcp/rdmap.h"
 
 /* layer << 12 | type << 8 | code; TERM_SET tells the first of all from none. */
 enum term_code {
@@ -40,12 +41,17 @@ void term_encode(struct rc_frame *h, enum term_code code, const struct rc_frame 
 enum term_code term_decode(const struct rc_frame *h);
 /* How the oldest unfinished work request ends when the peer says so. */
 enum ibv_wc_status term_status(enum term_code code);
-/* What mr_get() found wrong, for a write (tagged) or a read. */
-enum term_code term_of_access(int err, bool tagged);
+/* The code for a request that is refused; of: its header. */
+enum term_code term_of(enum rc_reason reason, enum nak_code code, const struct rc_frame *of);
 
 /* Queues it, once; nothing but what was begun is sent besides. The stream ends. */
 void term_send(struct stream *s, enum term_code code, const struct rc_frame *of)
 	REQUIRES(s->lock);
+/* rc_carrier.refuse */
+void term_refuse(struct stream *s, enum nak_code code) REQUIRES(s->lock);
+/* What came is no valid FPDU (err -EPROTO, -EBADMSG: its CRC is wrong), or not the one that
+ * had to come: Terminate, and our QP fails. */
+void term_bad_frame(struct stream *s, int err) REQUIRES(s->lock);
 /* It came: our QP fails, the stream ends. */
 void term_got(struct stream *s, const struct rc_frame *h) REQUIRES(s->lock);
 

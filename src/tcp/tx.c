@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Sending: first the rest of what was begun, then batches, until the socket is
  * full or the turn is over. */
-#include "tcp/batch.h"
-
 #include "base/log.h"
 #include "base/sys.h"
+#include "rc/requester.h"
+#include "rc/responder.h"
+#include "rc/tx.h"
+#include "tcp/batch.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -15,48 +17,49 @@ static ssize_t push(struct stream *s, struct iovec *iov, unsigned n)
 {
 	struct msghdr msg = { .msg_iov = iov, .msg_iovlen = n };
 	const int flags = MSG_DONTWAIT | MSG_NOSIGNAL;
+	int out = to_tcp(s)->out;
 	ssize_t ret;
 
 	do {
-		ret = n == 1 ? sys_send(s->out, iov->iov_base, iov->iov_len, flags) :
-			       sys_sendmsg(s->out, &msg, flags);
+		ret = n == 1 ? sys_send(out, iov->iov_base, iov->iov_len, flags) :
+			       sys_sendmsg(out, &msg, flags);
 	} while (ret < 0 && errno == EINTR);
 	if (ret >= 0)
 		return ret;
 	return errno == EAGAIN || errno == ENOBUFS || errno == ENOMEM ? 0 : -errno;
 }
 
+/* ---- the rest of a cut FPDU ---------------------------------------------------------- */
+
 /* Maps the rest of the part's payload; -errno when its key is gone. */
-static int part_map(struct stream *s, struct tx_part *p, struct sge_mem *mem)
+static int part_map(struct stream *s, struct tcp_part *p, struct sge_mem *mem)
 {
 	uint32_t left = p->payload_len - p->payload_pos;
-	struct sge_list list;
-	struct mr_range r;
 
 	if (!left)
 		return 0;
-	switch (p->kind) {
-	case PART_OWNED:
-		mem->iov[0] = (struct iovec){ p->owned + p->payload_pos, left };
-		mem->refs[0] = NULL;
-		return 1;
-	case PART_RESP:
-		r = (struct mr_range){ p->key, p->addr + p->payload_pos, left };
-		return sge_map_remote(p->pd, s->qp, &r, IBV_ACCESS_REMOTE_READ, mem);
-	default:
-		list = wqe_sge_list(s->qp, sq_at(&s->qp->sq, p->idx), MR_LOCAL_READ);
-		return sge_map(&list, p->off + p->payload_pos, left, mem);
-	}
+	if (!p->owned)
+		return payload_map(s->qp, &p->payload, p->payload_pos, left, mem);
+	mem->iov[0] = (struct iovec){ p->owned + p->payload_pos, left };
+	mem->refs[0] = NULL;
+	return 1;
 }
 
-static void part_free(struct stream *s)
+/* Something of the carrier's own is still to be sent before any frame. */
+static void cut_update(struct tcp_stream *t)
 {
-	free(s->tx.part->owned);
-	free(s->tx.part);
-	s->tx.part = NULL;
+	t->s.tx.cut = t->part || t->first;
 }
 
-static void part_advance(struct tx_part *p, size_t n)
+static void part_free(struct tcp_stream *t)
+{
+	free(t->part->owned);
+	free(t->part);
+	t->part = NULL;
+	cut_update(t);
+}
+
+static void part_advance(struct tcp_part *p, size_t n)
 {
 	uint32_t k = p->head_len - p->head_pos;
 
@@ -69,30 +72,32 @@ static void part_advance(struct tx_part *p, size_t n)
 	p->trailer_pos += (uint32_t)(n - k);
 }
 
-void tx_own_part(struct stream *s)
+void tcp_own_payload(struct stream *s)
 {
-	struct tx_part *p = s->tx.part;
+	struct tcp_part *p = to_tcp(s)->part;
 	struct mr_slot *refs[DEV_MAX_SGE];
 	struct iovec iov[DEV_MAX_SGE];
 	struct sge_mem mem = { iov, refs, DEV_MAX_SGE };
+	uint8_t *copy;
 	int n;
 
-	if (!p || p->kind == PART_NONE || p->kind == PART_OWNED)
+	lock_assert_held(&s->lock);
+	if (!p || p->owned || !p->payload_len || s->state == STREAM_BROKEN)
 		return;
 	/* Zeros stand in for memory that is gone: the frame must be completed,
 	 * its request has failed anyway. */
-	p->owned = calloc(1, p->payload_len);
-	if (!p->owned) {
+	copy = calloc(1, p->payload_len);
+	if (!copy) {
 		stream_broken(s, -ENOMEM, "no memory to finish a begun FPDU");
 		return;
 	}
 	n = part_map(s, p, &mem);
-	take_iov(p->owned + p->payload_pos, iov, n);
+	take_iov(copy + p->payload_pos, iov, n);
 	sge_unmap(refs, n);
-	p->kind = PART_OWNED;
+	p->owned = copy;
 }
 
-static void taken(struct stream *s)
+static void complete_carried(struct stream *s)
 {
 	lock_assert_held(&s->lock);
 	if (!stream_unacked(s) || !s->qp)
@@ -105,7 +110,7 @@ static void taken(struct stream *s)
 /* Sends the rest of a cut FPDU. Bytes sent, 0 when the socket is full. */
 static ssize_t part_send(struct stream *s)
 {
-	struct tx_part *p = s->tx.part;
+	struct tcp_part *p = to_tcp(s)->part;
 	struct iovec iov[DEV_MAX_SGE + 2];
 	struct mr_slot *refs[DEV_MAX_SGE];
 	struct sge_mem mem = { iov, refs, DEV_MAX_SGE };
@@ -119,7 +124,7 @@ static ssize_t part_send(struct stream *s)
 	mem.iov = iov + n;
 	maps = part_map(s, p, &mem);
 	if (maps < 0) {
-		tx_own_part(s);
+		tcp_own_payload(s);
 		if (s->state == STREAM_BROKEN)
 			return 0;
 		maps = part_map(s, p, &mem);
@@ -129,14 +134,14 @@ static ssize_t part_send(struct stream *s)
 		iov[n++] = (struct iovec){ p->trailer + p->trailer_pos,
 					   p->trailer_len - p->trailer_pos };
 	ret = push(s, iov, n);
-	if (p->kind != PART_OWNED)
+	if (!p->owned)
 		sge_unmap(refs, maps);
 	if (ret > 0) {
 		part_advance(p, (size_t)ret);
 		if (p->head_pos == p->head_len && p->payload_pos == p->payload_len &&
 		    p->trailer_pos == p->trailer_len) {
-			part_free(s);
-			taken(s);
+			part_free(to_tcp(s));
+			complete_carried(s);
 		}
 	}
 	return ret;
@@ -146,52 +151,42 @@ static ssize_t part_send(struct stream *s)
  * cannot be completed with anything that the peer would not take for data. */
 static void part_lost(struct stream *s)
 {
-	struct tx_part *p = s->tx.part;
+	struct tcp_part *p = to_tcp(s)->part;
 	struct dev_qp *qp = s->qp;
 	bool oldest;
 
 	lock_assert_held(&s->lock);
 	if (!p || !qp)
 		return;
-	if (p->kind == PART_RESP) {
+	if (p->payload.kind == PAYLOAD_RESPONSE) {
 		resp_unreadable(s, -EFAULT);
 		return;
 	}
 	lock_get(&qp->lock);
-	oldest = p->idx == qp->sq.done;
+	oldest = p->payload.idx == qp->sq.done;
 	lock_put(&qp->lock);
 	if (oldest)
-		req_fail(s, p->idx, IBV_WC_LOC_PROT_ERR,
+		req_fail(s, p->payload.idx, IBV_WC_LOC_PROT_ERR,
 			 "the memory of a posted send was unmapped");
 }
 
-static ssize_t first_send(struct stream *s)
+static ssize_t first_send(struct tcp_stream *t)
 {
-	struct iovec iov = { s->tx.first + s->tx.first_pos,
-			     s->tx.first_len - s->tx.first_pos };
-	ssize_t ret = push(s, &iov, 1);
+	struct iovec iov = { t->first + t->first_pos, t->first_len - t->first_pos };
+	ssize_t ret = push(&t->s, &iov, 1);
 
 	if (ret > 0) {
-		s->tx.first_pos += (uint32_t)ret;
-		if (s->tx.first_pos == s->tx.first_len) {
-			free(s->tx.first);
-			s->tx.first = NULL;
+		t->first_pos += (uint32_t)ret;
+		if (t->first_pos == t->first_len) {
+			free(t->first);
+			t->first = NULL;
+			cut_update(t);
 		}
 	}
 	return ret;
 }
 
-void tx_build_failed(struct stream *s, int fail)
-{
-	lock_assert_held(&s->lock);
-	if (fail < 0) {
-		resp_unreadable(s, fail);
-		return;
-	}
-	s->tx.hold = HOLD_FAIL;
-	s->tx.fail_status = (enum ibv_wc_status)fail;
-	req_hold_over(s);
-}
+/* ---- batches -------------------------------------------------------------------------- */
 
 /* NO_TSA: a stream may have no QP to lock. */
 NO_TSA static ssize_t batch_send(struct stream *s, bool *more)
@@ -201,25 +196,21 @@ NO_TSA static ssize_t batch_send(struct stream *s, bool *more)
 	bool failed;
 	ssize_t ret;
 
-	b.bytes = 0;
-	b.niov = b.nrefs = b.nframes = b.used = 0;
-	b.fail = 0;
-	b.emit = NULL;
 	if (qp)
 		lock_get(&qp->lock);
 	failed = req_local_locked(s);
 	batch_build(s, &b);
 	if (qp)
 		lock_put(&qp->lock);
-	ret = b.nframes ? push(s, b.iov, b.niov) : 0;
+	ret = b.b.nframes ? push(s, b.iov, b.niov) : 0;
 	sge_unmap(b.refs, (int)b.nrefs);
-	if (ret == -EFAULT && !s->tx.suspect) {
-		s->tx.suspect = true; /* once more, to find out whose memory it is */
+	if (ret == -EFAULT && !to_tcp(s)->suspect) {
+		to_tcp(s)->suspect = true; /* once more, to find out whose memory it is */
 		if (failed)
 			req_hold_over(s);
 		return 0;
 	}
-	s->tx.suspect = false;
+	to_tcp(s)->suspect = false;
 	if (ret > 0) {
 		int err;
 
@@ -233,11 +224,11 @@ NO_TSA static ssize_t batch_send(struct stream *s, bool *more)
 		if (err)
 			return err;
 	}
-	*more = b.nframes && ret >= 0;
+	*more = b.b.nframes && ret >= 0;
 	if (*more && (size_t)ret < b.bytes)
 		s->tx.blocked = true;
-	if (ret >= 0 && b.fail && (size_t)ret == b.bytes) {
-		tx_build_failed(s, b.fail);
+	if (ret >= 0 && b.b.fail && (size_t)ret == b.bytes) {
+		tx_build_failed(s, b.b.fail);
 		*more = true; /* a NAK, or responses behind the request that failed */
 	}
 	if (failed)
@@ -245,46 +236,14 @@ NO_TSA static ssize_t batch_send(struct stream *s, bool *more)
 	return ret;
 }
 
-/* Nobody answers any more, but local work needs no answer. */
-static void run_broken(struct stream *s)
+void tcp_send(struct stream *s)
 {
-	bool failed = false;
-
-	lock_assert_held(&s->lock);
-	if (s->qp) {
-		lock_get(&s->qp->lock);
-		failed = req_local_locked(s);
-		lock_put(&s->qp->lock);
-	}
-	if (failed)
-		req_hold_over(s);
-	req_peer_gone(s);
-}
-
-void tx_run(struct stream *s)
-{
-	lock_assert_held(&s->lock);
-	s->tx.idle = false;
-	if (s->shut)
-		return;
-	if (s->state == STREAM_BROKEN) {
-		resp_settle(s);
-		run_broken(s);
-		return;
-	}
-	s->m->send(s);
-	resp_settle(s);
-	if (s->p.unreliable)
-		uc_sent(s);
-}
-
-void tx_tcp(struct stream *s)
-{
+	struct tcp_stream *t = to_tcp(s);
 	size_t moved = 0;
 	bool more = true;
 
 	lock_assert_held(&s->lock);
-	s->tx.blocked = false;
+	s->tx.blocked = s->tx.ack_only = false;
 	while (more && !s->tx.blocked && s->state != STREAM_BROKEN &&
 	       s->state != STREAM_CLOSED) {
 		ssize_t n;
@@ -294,12 +253,12 @@ void tx_tcp(struct stream *s)
 			s->tx.blocked_polls = UINT32_MAX; /* there is room: next time */
 			break;
 		}
-		if (s->tx.first) {
-			n = first_send(s);
-			s->tx.blocked = n >= 0 && s->tx.first;
-		} else if (s->tx.part) {
+		if (t->first) {
+			n = first_send(t);
+			s->tx.blocked = n >= 0 && t->first;
+		} else if (t->part) {
 			n = part_send(s);
-			s->tx.blocked = n >= 0 && s->tx.part;
+			s->tx.blocked = n >= 0 && t->part;
 		} else {
 			n = batch_send(s, &more);
 		}
@@ -310,7 +269,7 @@ void tx_tcp(struct stream *s)
 			return;
 		}
 		moved += (size_t)n;
-		s->tx.moved += (uint64_t)n;
+		t->sent += (uint64_t)n;
 	}
 	if (s->qp && (s->tx.requests || s->tx.off))
 		req_sent(s);
@@ -318,36 +277,10 @@ void tx_tcp(struct stream *s)
 	stream_want_output(s);
 }
 
-void tx_ctl(struct stream *s, const struct rc_frame *h)
+void tcp_tx_fini(struct tcp_stream *t)
 {
-	struct ctl_msg *m = malloc(sizeof(*m));
-
-	lock_assert_held(&s->lock);
-	if (!m) {
-		stream_broken(s, -ENOMEM, "no memory for a control message");
-		return;
-	}
-	m->h = *h;
-	s->tx.idle = false;
-	list_add_tail(&s->tx.ctl, &m->link);
-	s->tx.nctl++;
-}
-
-bool tx_drained(const struct stream *s)
-{
-	return !s->tx.first && !s->tx.part && list_empty(&s->tx.ctl) && !s->rx.nak &&
-	       !(s->rx.ack_owed && s->rx.ack_now);
-}
-
-void tx_fini(struct stream *s)
-{
-	struct list *n;
-
-	while ((n = list_pop(&s->tx.ctl)))
-		free(list_entry(n, struct ctl_msg, link));
-	s->tx.nctl = 0;
-	if (s->tx.part)
-		part_free(s);
-	free(s->tx.first);
-	s->tx.first = NULL;
+	if (t->part)
+		part_free(t);
+	free(t->first);
+	t->first = NULL;
 }

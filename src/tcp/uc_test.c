@@ -235,7 +235,7 @@ static void stalled_peer(void)
 	while (!cut && hear(e, &h)) { /* until the frame that was begun is finished */
 		CHECK_EQ(h.op, RC_SEND);
 		stream_lock(e->s);
-		cut = !e->s->tx.part;
+		cut = !e->s->tx.cut;
 		stream_unlock(e->s);
 	}
 	post(e, IBV_WR_SEND, 10, 77);

@@ -2,7 +2,7 @@
 /* Indices of work requests and numbers of requests go round. Posting 2^31 requests takes
  * minutes: a QP is made older instead, by what they would have left behind. */
 #include "dev/dev.h"
-#include "rc/stream.h"
+#include "tcp/tcp.h"
 #include "tests/t.h"
 
 #include <sched.h>

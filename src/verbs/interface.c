@@ -5,8 +5,10 @@
 #include "base/fdset.h"
 #include "dev/dev.h"
 #include "dev/gid.h"
+#include "rc/match.h"
 #include "rc/stream.h"
 #include "shm/cm.h"
+#include "tcp/tcp.h"
 
 static void qp_made_by_cm(struct ibv_qp *qp)
 {
@@ -36,7 +38,7 @@ static const struct anyrdma_interface table = {
 	.qp_made_by_cm = qp_made_by_cm,
 	.stream_expect = match_expect,
 	.stream_unexpect = match_unexpect,
-	.stream_open = stream_open,
+	.stream_open = tcp_open,
 	.stream_listen = stream_listen,
 	.stream_unlisten = stream_unlisten,
 	.stream_connect = stream_connect,

@@ -16,7 +16,7 @@
  * can be destroyed. */
 #include "base/be.h"
 #include "tcp/crc32c.h"
-#include "rc/stream.h"
+#include "tcp/tcp.h"
 #include "victim.h"
 
 #include <fcntl.h>
@@ -228,7 +228,7 @@ static void open_stream(struct run *r)
 	remote_gid(&p.remote_gid);
 	MUST(!socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, fd));
 	r->peer = fd[0];
-	r->s = stream_open(anyrdma_interface()->fd_take(fd[1]), &p, NULL, 0, &user_ops, r);
+	r->s = tcp_open(anyrdma_interface()->fd_take(fd[1]), &p, NULL, 0, &user_ops, r);
 	MUST(r->s);
 }
 

@@ -80,8 +80,8 @@ static void up_released(void *user)
 }
 
 const struct stream_user user_upcalls = {
-	.asked = user_link_asked,
-	.answer = user_link_answer,
+	.delivered = user_link_asked,
+	.reply = user_link_answer,
 	.control = up_control,
 	.closed = up_closed,
 	.released = up_released,

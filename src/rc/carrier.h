@@ -1,0 +1,152 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* The contract between the protocol of connections (src/rc) and what carries its frames:
+ * TCP (src/tcp) or shared memory (src/shm).
+ *
+ * A carrier has a struct of its own that begins with struct stream, and two tables:
+ * struct rc_carrier, what it does with one stream, and struct rc_rendezvous, how it finds
+ * the stream of a QP that the application has connected by GID and QP number alone. The
+ * protocol decides *what* is sent (rc/build.h) and what a frame that has arrived means
+ * (rc/receive.h); a carrier decides how the bytes travel.
+ *
+ * Unless a member says otherwise, it is called with the stream's lock held, without
+ * qp->lock, in any thread, and does not block. */
+#ifndef ANYRDMA_RC_CARRIER_H
+#define ANYRDMA_RC_CARRIER_H
+
+#include "dev/interface.h"
+#include "dev/transport.h"
+#include "rc/frame.h"
+
+struct stream;
+
+/* Work requests that a carrier can carry out itself, without a frame: RDMA writes and
+ * reads of reliable QPs. The requester (rc/execute.c) keeps the order: it asks when every
+ * request before this one has been answered. */
+struct rc_executor {
+	/* Would run() succeed, probably? With qp->lock; looks at memory of this process
+	 * alone. */
+	bool (*likely)(struct stream *s, const struct wqe *w);
+	/* Moves `len` bytes from offset `off` of the work request on. With qp->lock if len
+	 * is at most RC_EXECUTE_LOCKED, else without. 0; or -errno: nothing that the
+	 * responder would refuse has had an effect, and the request is to be sent. */
+	int (*run)(struct stream *s, const struct wqe *w, uint32_t off, uint32_t len);
+};
+
+struct rc_carrier {
+	const char *name;
+
+	/* ---- life ---- */
+
+	/* The stream may receive from now on; it has no QP yet. No lock is held; nobody
+	 * else knows the stream. 0 or -errno: the caller drops the stream. */
+	int (*start)(struct stream *s);
+	/* Everything was sent (tx_drained()): tells the peer that nothing more comes. */
+	void (*shut)(struct stream *s);
+	/* After shut(): discards what arrives. 0: the peer has ended too; -EAGAIN: not
+	 * yet. */
+	int (*discard)(struct stream *s);
+	/* Ends the connection at once, without sending the rest. */
+	void (*reset)(struct stream *s);
+	/* The stream is closed: gives back what the carrier holds outside of memory, then
+	 * drops the stream's first reference, now or later in the loop thread. */
+	void (*finish)(struct stream *s);
+	/* The last reference is gone: frees the carrier's memory. No lock is held. The
+	 * stream itself is freed by the caller. May be NULL. */
+	void (*fini)(struct stream *s);
+
+	/* ---- data ---- */
+
+	/* Sends what rc_build() gives, until there is no more, no room (tx.blocked), or a
+	 * turn of RC_TURN bytes is over. Clears tx.ack_only. */
+	void (*send)(struct stream *s);
+	/* Receives what is there, at most a turn; true if anything came. Takes nothing
+	 * while rx.wait is set and its receive is not there. */
+	bool (*receive)(struct stream *s);
+	/* Payload of a frame that was begun and not sent whole must not be read from the
+	 * QP's memory any more: the carrier copies it. NULL: it sends frames whole. */
+	void (*own_payload)(struct stream *s);
+	/* A plain stream (extended is false) refuses the frame in rx.h, for the reason in
+	 * rx.reason or, if that is RC_REASON_NONE, for `code`. NULL: the carrier has no
+	 * plain streams. */
+	void (*refuse)(struct stream *s, enum nak_code code);
+
+	/* dev_transport.post_locked: with qp->lock, WITHOUT the stream's lock, which it may
+	 * only try. True: all posted work was sent. May be NULL. */
+	bool (*post_locked)(struct stream *s);
+	/* The carrier may carry out work requests itself. NULL: it does not. */
+	const struct rc_executor *executor;
+	/* The carrier may take the payload of this send by reference, in frames of up to
+	 * RC_REFERENCE_MAX bytes (rc_payload.by_reference): the peer fetches it. With
+	 * qp->lock. May be NULL. */
+	bool (*by_reference)(struct stream *s, const struct wqe *w);
+
+	/* ---- who receives ---- */
+
+	/* What the stream waits for has changed (input, output, nothing), or who is to
+	 * watch it (s->grouped). 0 or -errno. */
+	int (*watch)(struct stream *s);
+	/* Pollers of the CQ may receive, once s->grouped is set; and no longer: after
+	 * leave() no poller is in the stream or will be. No lock is held but match.lock;
+	 * leave() waits for a poller. join(): 0 or -errno. */
+	int (*join)(struct stream *s, struct dev_cq *cq);
+	void (*leave)(struct stream *s);
+
+	/* ---- time ---- */
+
+	/* Nothing was heard of the peer's host for `budget` ns. */
+	bool (*silent)(struct stream *s, uint64_t budget);
+	/* A number that changes whenever the peer takes something. */
+	uint64_t (*consumed)(struct stream *s);
+	/* Unreliable streams: work waits for room for so many ticks (RC_TICK_MS) in which
+	 * consumed() does not change. */
+	unsigned patience;
+};
+
+/* ---- streams of QPs known by GID and QP number ------------------------------------- */
+
+/* What a QP in RTR waits for. */
+struct stream_key {
+	uint32_t local_qpn, remote_qpn;
+	union ibv_gid remote_gid;
+	bool unreliable; /* a UC QP; it is never the peer of an RC QP */
+};
+
+/* The QPs' side that connects has an attempt, embedded in the carrier's own struct. */
+struct rc_attempt {
+	const struct rc_rendezvous *via;
+};
+
+/* The other side has an arrival: a peer that has named a QP of ours. */
+struct rc_arrival {
+	const struct rc_rendezvous *via;
+};
+
+/* All but listen() and accept() are called with match.lock (rc/match.h), which guards
+ * attempts and arrivals. None blocks. */
+struct rc_rendezvous {
+	const char *name;
+	/* The application has brought the QP to INIT itself: peers may ask for it. Called
+	 * without locks. 0 or -errno. */
+	int (*listen)(struct dev_qp *qp);
+	/* May the peer be reached like this? */
+	bool (*reaches)(const struct dev_qp *qp, const struct stream_key *key);
+	/* Begins to look for the peer, and goes on, with pauses, until it succeeds
+	 * (match_found_locked(), then a stream with this `serial` is started), fails
+	 * (match_failed_locked()) or is cancelled. pause: not at once. NULL: no memory. */
+	struct rc_attempt *(*connect)(struct dev_qp *qp, const struct stream_key *key,
+				      uint64_t serial, bool pause);
+	/* After this nobody names the attempt. */
+	void (*cancel)(struct rc_attempt *a);
+	/* The arrival of the peer that this QP waits for, with a reference for accept();
+	 * or NULL. */
+	struct rc_arrival *(*find)(const struct dev_qp *qp, const struct stream_key *key);
+	/* Makes the stream, if the QP still waits; takes over the reference. Called
+	 * without locks. 0 or -errno: no descriptor, no memory. */
+	int (*accept)(struct rc_arrival *in);
+};
+
+/* Every carrier that is linked in, the preferred one first, NULL at the end. Defined by
+ * who puts the library together (src/verbs/parts.c), or by a unit test. */
+extern const struct rc_rendezvous *const rc_rendezvous[];
+
+#endif

@@ -1,0 +1,172 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "rc/execute.h"
+
+#include "rc/tap.h"
+
+void execute_begin(struct stream *s)
+{
+	struct rc_tx *tx = &s->tx;
+
+	lock_assert_held(&s->lock);
+	tx->execute_idx = s->qp->sq.next;
+	tx->execute_off = 0;
+	tx->execute_not = tx->more = tx->drain = false;
+}
+
+static bool one_sided(const struct wqe *w)
+{
+	return w->opcode == IBV_WR_RDMA_WRITE || w->opcode == IBV_WR_RDMA_READ;
+}
+
+/* Of a write with immediate data the data can be placed, before the rest is sent; worth
+ * it if it is much. */
+static bool placeable(const struct wqe *w)
+{
+	return one_sided(w) ||
+	       (w->opcode == IBV_WR_RDMA_WRITE_WITH_IMM && w->length >= RC_EXECUTE_WAIT);
+}
+
+/* May the work at sq.next be done without a word to the peer, once everything before it
+ * is answered? So it does not overtake, and nothing will be repeated. */
+static bool may_execute(const struct stream *s, const struct wqe *w)
+{
+	const struct rc_tx *tx = &s->tx;
+	const struct dev_qp *qp = s->qp;
+
+	return placeable(w) && w->length && !tx->execute_not && tx->hold == HOLD_NONE &&
+	       !tx->off && !tx->imm_sent && !tx->probe_sent &&
+	       (w->opcode != IBV_WR_RDMA_READ || qp->attr.max_rd_atomic) &&
+	       qp_may_send_locked(qp);
+}
+
+/* Much data is worth an idle moment. So is leaving the ring where nothing but such
+ * work keeps it busy, which might go on for ever. */
+static bool worth_draining(struct stream *s, const struct wqe *w)
+{
+	struct dev_sq *sq = &s->qp->sq;
+
+	if (!s->carrier->executor->likely(s, w))
+		return false;
+	if (w->length >= RC_EXECUTE_WAIT)
+		return true;
+	for (uint32_t i = s->tx.acked; i != sq->next; i++)
+		if (!one_sided(sq_at(sq, i)))
+			return false;
+	return true;
+}
+
+bool execute_drains_before(struct stream *s, uint32_t idx)
+{
+	struct dev_sq *sq = &s->qp->sq;
+	const struct wqe *w = sq_at(sq, idx);
+
+	lock_assert_held(&s->lock);
+	return s->carrier->executor && idx != sq->tail && placeable(w) &&
+	       w->length >= RC_EXECUTE_WAIT && s->carrier->executor->likely(s, w);
+}
+
+/* NO_TSA: with qp->lock, but for a copy that takes long. The WQE stays: who flushes
+ * it has to have the stream's lock, and who asks finds it begun. */
+NO_TSA static int run(struct stream *s, struct wqe *w, uint32_t len)
+{
+	bool unlock = len > RC_EXECUTE_LOCKED;
+	int ret;
+
+	lock_assert_held(&s->lock);
+	w->sent = 1;
+	if (unlock)
+		lock_put(&s->qp->lock);
+	ret = s->carrier->executor->run(s, w, s->tx.execute_off, len);
+	if (unlock)
+		lock_get(&s->qp->lock);
+	return ret;
+}
+
+/* Carried out whole: the tap hears of it as of the frame that would have been sent. */
+static void tell(const struct stream *s, const struct wqe *w)
+{
+	struct rc_frame f;
+
+	if (!rc_tapped())
+		return;
+	rc_frame_clear(&f);
+	if (w->opcode == IBV_WR_RDMA_READ) {
+		f.op = RC_READ_REQ;
+		f.last = true;
+		memset(&f.read, 0, sizeof(f.read));
+		f.read.size = w->length;
+		f.read.src_stag = w->rkey;
+		f.read.src_to = w->raddr;
+	} else {
+		f.op = RC_WRITE;
+		f.last = w->opcode == IBV_WR_RDMA_WRITE;
+		f.payload = w->length;
+		f.stag = w->rkey;
+		f.to = w->raddr;
+	}
+	rc_frame_out(s, &f, RC_EXECUTED);
+}
+
+/* All of the work request at sq.next was carried out. False: the immediate data of a write
+ * is left to be sent. */
+static bool finish_locked(struct stream *s, struct wqe *w)
+{
+	struct rc_tx *tx = &s->tx;
+
+	lock_assert_held(&s->qp->lock);
+	tell(s, w);
+	tx->execute_off = 0;
+	if (w->opcode == IBV_WR_RDMA_WRITE_WITH_IMM) {
+		tx->off = w->length; /* what is left to send has no payload */
+		tx->probe_sent = true;
+		return false;
+	}
+	w->finished = WQE_DIRECT;
+	s->qp->sq.next++;
+	tx->acked++;
+	sq_retire_locked(s->qp);
+	return true;
+}
+
+bool execute_next_locked(struct stream *s, uint32_t *left)
+{
+	enum { LEAST = 4096 }; /* what a small one costs, as bytes of a large one */
+	struct dev_qp *qp = s->qp;
+	struct rc_tx *tx = &s->tx;
+	struct dev_sq *sq;
+	struct wqe *w;
+	uint32_t len;
+
+	if (!qp || !s->carrier->executor || s->p.unreliable || qp->sq.next == qp->sq.tail)
+		return false;
+	lock_assert_held(&qp->lock);
+	sq = &qp->sq;
+	w = sq_at(sq, sq->next);
+	if (tx->execute_idx != sq->next) {
+		tx->execute_idx = sq->next;
+		tx->execute_off = 0;
+		tx->execute_not = false;
+	}
+	if (!may_execute(s, w))
+		return false;
+	if (tx->acked != sq->next || tx->rd_out) {
+		tx->drain = worth_draining(s, w);
+		return false;
+	}
+	tx->more = !*left;
+	if (tx->more)
+		return false;
+	len = w->length - tx->execute_off;
+	len = len < *left ? len : *left;
+	tx->execute_not = run(s, w, len);
+	if (!qp_may_receive_locked(qp))
+		return false; /* it will be flushed */
+	if (tx->execute_not) {
+		tx->execute_off = w->sent = 0;
+		return false;
+	}
+	*left -= len > LEAST ? len : *left > LEAST ? LEAST : *left;
+	tx->execute_off += len;
+	tx->more = tx->execute_off != w->length;
+	return !tx->more && finish_locked(s, w);
+}

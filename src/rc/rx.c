@@ -1,0 +1,202 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "rc/rx.h"
+
+#include "base/log.h"
+#include "rc/requester.h"
+#include "rc/responder.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+/* Where the next n payload bytes of the frame go. Number of iovecs, or -errno
+ * when the memory is not (any more) to be had. */
+int rx_map(struct stream *s, uint32_t n, struct sge_mem *mem)
+{
+	struct rc_rx *rx = &s->rx;
+	struct dev_qp *qp = s->qp;
+	struct sge_list list;
+	struct mr_range r;
+	struct wqe *w;
+	uint32_t idx;
+
+	switch (rx->place) {
+	case PLACE_WRITE:
+		r = (struct mr_range){ rx->h.stag, rx->h.to + rx->off, n };
+		return sge_map_remote(rx->pd, qp, &r, IBV_ACCESS_REMOTE_WRITE, mem);
+	case PLACE_RECV:
+		/* The memory of an SRQ's receives is its PD's, not the QP's. */
+		list = (struct sge_list){ qp->srq ? qp->srq->pd : rx->pd, qp->cur->sge,
+					  qp->cur->num_sge, IBV_ACCESS_LOCAL_WRITE };
+		return sge_map(&list, rx->msg_off + rx->off, n, mem);
+	case PLACE_READ:
+		w = req_oldest_read(s, &idx);
+		list = wqe_sge_list(qp, w, IBV_ACCESS_LOCAL_WRITE);
+		return sge_map(&list, w->got + rx->off, n, mem);
+	default:
+		return 0;
+	}
+}
+
+/* The memory of the frame being received is gone or not ours to write. */
+void rx_unplaceable(struct stream *s, int err)
+{
+	char why[120];
+	uint32_t idx = 0;
+
+	lock_assert_held(&s->lock);
+	snprintf(why, sizeof(why), "%s: no access to the memory of the payload (%s)",
+		 rc_op_str(s->rx.h.op), strerror(-err));
+	switch (s->rx.place) {
+	case PLACE_WRITE:
+		if (err == -EFAULT) /* allowed, and not to be done: no fault of the peer's */
+			resp_fail(s, NAK_REM_OP, IBV_WC_SUCCESS, IBV_EVENT_QP_FATAL, why);
+		else
+			resp_fail(s, NAK_REM_ACCESS, IBV_WC_SUCCESS, IBV_EVENT_QP_ACCESS_ERR,
+				  why);
+		break;
+	case PLACE_RECV:
+		resp_fail(s, NAK_REM_OP, IBV_WC_LOC_PROT_ERR, -1, why);
+		break;
+	case PLACE_READ:
+		req_oldest_read(s, &idx);
+		req_fail(s, idx, IBV_WC_LOC_PROT_ERR, why);
+		break;
+	default:
+		break;
+	}
+	s->rx.place = PLACE_SCRATCH;
+}
+
+void rx_placed(struct stream *s, uint32_t n)
+{
+	s->rx.off += n;
+}
+
+void rx_copy(struct stream *s, const uint8_t *p, uint32_t n)
+{
+	struct mr_slot *refs[DEV_MAX_SGE];
+	struct iovec iov[DEV_MAX_SGE];
+	struct sge_mem mem = { iov, refs, DEV_MAX_SGE };
+	int k, ret;
+
+	k = rx_map(s, n, &mem);
+	ret = k < 0 ? k : place_iov(iov, k, p);
+	sge_unmap(refs, k);
+	if (ret)
+		rx_unplaceable(s, ret);
+	rx_placed(s, n);
+}
+
+int rx_fetch(struct stream *s, uint32_t n, rx_fetch_fn *fetch, const void *arg)
+{
+	struct mr_slot *refs[DEV_MAX_SGE];
+	struct iovec iov[DEV_MAX_SGE];
+	struct sge_mem mem = { iov, refs, DEV_MAX_SGE };
+	int k = rx_map(s, n, &mem), ret = 0;
+
+	if (k > 0)
+		ret = fetch(arg, s, iov, k);
+	sge_unmap(refs, k);
+	if (k < 0)
+		rx_unplaceable(s, k);
+	if (!ret)
+		rx_placed(s, n);
+	return ret;
+}
+
+int rx_frame_begin(struct stream *s)
+{
+	struct rc_rx *rx = &s->rx;
+
+	lock_assert_held(&s->lock);
+	rx->off = 0;
+	rx->place = PLACE_SCRATCH;
+	switch (rx->h.op) {
+	case RC_READ_RESP:
+		return req_read_begin(s, &rx->h);
+	case RC_WRITE:
+	case RC_SEND:
+	case RC_SEND_INV:
+	case RC_SEND_SE:
+	case RC_SEND_SE_INV:
+		return resp_begin(s);
+	default:
+		return 0;
+	}
+}
+
+int rx_resume(struct stream *s)
+{
+	struct rc_rx *rx = &s->rx;
+	int where = rx->wait, ret = 0;
+
+	rx->wait = WAIT_NONE;
+	if (where == WAIT_BEGIN)
+		ret = resp_begin(s);
+	else
+		resp_end(s);
+	return ret;
+}
+
+static int rx_ctl(struct stream *s, const struct rc_frame *h)
+{
+	lock_assert_held(&s->lock);
+	if (!s->p.extended)
+		return -EPROTO;
+	switch (h->ctl.type) {
+	case CTL_ACK:
+		req_ack(s, h->ctl.number);
+		return 0;
+	case CTL_NAK:
+		req_nak(s, h);
+		return 0;
+	case CTL_RESYNC:
+		resp_resync(s, h);
+		return 0;
+	case CTL_RECV_POSTED:
+		req_recv_posted(s);
+		return 0;
+	case CTL_SRQ:
+		s->rx.srqn = h->ctl.number;
+		return 0;
+	case CTL_USER:
+		stream_up(s, h);
+		return 0;
+	default:
+		log_info("stream %u: control message of unknown type %d", s->id,
+			 (int)h->ctl.type);
+		return -EPROTO;
+	}
+}
+
+int rx_frame_end(struct stream *s, enum rc_way way)
+{
+	struct rc_rx *rx = &s->rx;
+
+	lock_assert_held(&s->lock);
+	rc_frame_in(s, &rx->h, way);
+	switch (rx->h.op) {
+	case RC_READ_RESP:
+		req_read_end(s);
+		return 0;
+	case RC_ATOMIC_RESP:
+		return req_atomic_resp(s, &rx->h);
+	case RC_CTL:
+		return rx_ctl(s, &rx->h);
+	case RC_TERMINATE: /* of a plain stream the carrier takes it */
+		log_info("stream %u: the peer sent Terminate", s->id);
+		return -ECONNABORTED;
+	case RC_READ_REQ:
+	case RC_ATOMIC_REQ:
+	case RC_IMM:
+	case RC_IMM_SE:
+		if (resp_begin(s))
+			return -EPROTO;
+		break;
+	default:
+		break;
+	}
+	resp_end(s);
+	return 0;
+}

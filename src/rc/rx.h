@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Receiving: what becomes of a frame, and where its payload goes.
+ *
+ * A carrier puts the header into rx.h and *begins* the frame: that decides where payload
+ * goes, after all checks; nothing else happens. Then it brings the payload, in pieces. Then
+ * it *ends* the frame: only that has effects. */
+#ifndef ANYRDMA_RC_RX_H
+#define ANYRDMA_RC_RX_H
+
+#include "rc/sge.h"
+#include "rc/stream.h"
+#include "rc/tap.h"
+
+/* The frame whose header is in rx.h begins. -errno breaks the stream. rx.wait may be set
+ * then: it waits for a receive, and rx_resume() goes on. */
+int rx_frame_begin(struct stream *s) REQUIRES(s->lock);
+/* The frame that waited for a receive (rx.wait), once more: its beginning or its end. */
+int rx_resume(struct stream *s) REQUIRES(s->lock);
+/* All of its payload was brought, in this way. -errno breaks the stream. */
+int rx_frame_end(struct stream *s, enum rc_way way) REQUIRES(s->lock);
+
+/* The next n bytes of payload are at p. */
+void rx_copy(struct stream *s, const uint8_t *p, uint32_t n) REQUIRES(s->lock);
+/* The next n bytes are brought by fetch(arg, s, where they go). 0: they are in their place,
+ * or have none (rx.place); else what fetch() returned. */
+typedef int rx_fetch_fn(const void *arg, struct stream *s, const struct iovec *iov, int n);
+int rx_fetch(struct stream *s, uint32_t n, rx_fetch_fn *fetch, const void *arg)
+	REQUIRES(s->lock);
+/* Where the next n bytes go, for a carrier that reads them there itself and then says
+ * rx_placed(). The number of iovecs; 0: nowhere, they are discarded; -errno: the memory is
+ * not to be had any more, rx_unplaceable() says so. */
+int rx_map(struct stream *s, uint32_t n, struct sge_mem *mem) REQUIRES(s->lock);
+void rx_placed(struct stream *s, uint32_t n) REQUIRES(s->lock);
+void rx_unplaceable(struct stream *s, int err) REQUIRES(s->lock);
+
+#endif

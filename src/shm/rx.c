@@ -1,0 +1,202 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Receiving the records of one stream. A message of an unreliable stream may wait for a
+ * receive: what comes behind it is kept, so that other streams use the ring meanwhile. */
+#include "rc/requester.h"
+#include "rc/responder.h"
+#include "rc/rx.h"
+#include "shm/link.h"
+#include "shm/pull.h"
+#include "shm/small.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { KEPT_MAX = 1024 * 1024 }; /* bytes behind a message that waits for a receive */
+
+/* A record of an unreliable stream that is kept while a message before it, or its own,
+ * waits for a receive: others use the ring meanwhile. */
+struct shm_kept {
+	struct list node;
+	uint32_t bytes;
+	int head; /* of the one that waits itself: bytes before its payload */
+	uint8_t data[];
+};
+
+static struct shm_kept *keep(struct stream *s, const void *rec, uint32_t bytes, int head)
+{
+	struct shm_kept *k = malloc(sizeof(*k) + bytes);
+
+	lock_assert_held(&s->lock);
+	if (!k)
+		return NULL;
+	k->bytes = bytes;
+	k->head = head;
+	memcpy(k->data, rec, bytes);
+	to_shm(s)->kept_bytes += bytes;
+	return k;
+}
+
+static void kept_free(struct stream *s, struct shm_kept *k)
+{
+	to_shm(s)->kept_bytes -= k->bytes;
+	free(k);
+}
+
+void shm_kept_drop(struct shm_stream *t)
+{
+	struct list *n;
+
+	free(t->held);
+	t->held = NULL;
+	while ((n = list_pop(&t->kept)))
+		free(list_entry(n, struct shm_kept, node));
+	t->kept_bytes = 0;
+}
+
+/* The header is in rx.h and its frame has begun. */
+static int take_payload(struct stream *s, const void *rec, int head)
+{
+	lock_assert_held(&s->lock);
+	if (s->rx.h.payload)
+		rx_copy(s, (const uint8_t *)rec + head, s->rx.h.payload);
+	return rx_frame_end(s, RC_BY_FRAME);
+}
+
+static int take(struct stream *s, const void *rec, uint32_t bytes)
+{
+	struct rec_stream r;
+	int head, ret;
+
+	lock_assert_held(&s->lock);
+	if (small_receive(s, rec, bytes))
+		return 0;
+	s->tx.ack_only = false;
+	head = rec_get(rec, bytes, &r, &s->rx.h);
+	if (head < 0)
+		return head;
+	if (r.flags & REC_ACK) {
+		rc_ack_in(s, r.ack & 0xffffff);
+		req_ack(s, r.ack & 0xffffff);
+	}
+	if (r.flags & REC_PULL)
+		return pull_take(s, rec, &r);
+	ret = rx_frame_begin(s);
+	if (ret)
+		return ret;
+	if (s->rx.h.op == RC_WRITE && r.msn && (ret = resp_placed(s, r.msn)))
+		return ret;
+	if (!s->rx.wait)
+		return take_payload(s, rec, head);
+	to_shm(s)->held = keep(s, rec, bytes, head);
+	return to_shm(s)->held ? 0 : -ENOMEM;
+}
+
+/* The message that waits, once more, and what was kept behind it. */
+static int go_on(struct stream *s)
+{
+	struct shm_kept *k;
+	struct list *n;
+	int ret;
+
+	lock_assert_held(&s->lock);
+	ret = s->rx.wait ? rx_resume(s) : 0;
+	k = to_shm(s)->held;
+	if (!ret && !s->rx.wait && k) {
+		to_shm(s)->held = NULL;
+		ret = take_payload(s, k->data, k->head);
+		kept_free(s, k);
+	}
+	while (!ret && !s->rx.wait && (n = list_pop(&to_shm(s)->kept))) {
+		k = list_entry(n, struct shm_kept, node);
+		ret = take(s, k->data, k->bytes);
+		kept_free(s, k);
+	}
+	return ret;
+}
+
+void shm_peer_over(struct stream *s, int err)
+{
+	lock_assert_held(&s->lock);
+	if (s->rx.wait && s->state == STREAM_OPEN) {
+		to_shm(s)->over = true;
+		to_shm(s)->over_err = err;
+		return;
+	}
+	to_shm(s)->over = false;
+	to_shm(s)->closed_in = true;
+	stream_peer_closed(s, err);
+}
+
+bool shm_resume(struct stream *s)
+{
+	int ret;
+
+	lock_assert_held(&s->lock);
+	if (!s->rx.wait)
+		return false;
+	ret = go_on(s);
+	if (ret)
+		stream_broken(s, ret, "the peer sent nonsense");
+	if (to_shm(s)->over && !s->rx.wait)
+		shm_peer_over(s, to_shm(s)->over_err);
+	return true;
+}
+
+/* Room for what is behind a message that waits: it has waited long enough when there
+ * is none. */
+static int behind(struct stream *s, const void *rec, uint32_t bytes)
+{
+	struct shm_kept *k;
+	int ret = 0;
+
+	lock_assert_held(&s->lock);
+	while (!ret && s->rx.wait && to_shm(s)->kept_bytes + bytes > KEPT_MAX) {
+		s->rx.no_wait = true;
+		ret = go_on(s);
+	}
+	if (ret || !s->rx.wait)
+		return ret ? ret : take(s, rec, bytes);
+	k = keep(s, rec, bytes, 0);
+	if (k)
+		list_add_tail(&to_shm(s)->kept, &k->node);
+	return k ? 0 : -ENOMEM;
+}
+
+int shm_receive(struct stream *s, const void *rec, uint32_t bytes, bool by_thread)
+{
+	int ret = 0;
+
+	if (by_thread)
+		stream_lock(s);
+	else if (!lock_try(&s->lock))
+		return -EAGAIN;
+	if (!to_shm(s)->started)
+		ret = -EPROTO; /* READY comes first */
+	else if ((s->state == STREAM_OPEN || s->state == STREAM_CLOSING) && !s->shut)
+		ret = s->rx.wait ? behind(s, rec, bytes) : take(s, rec, bytes);
+	if (ret && to_shm(s)->started)
+		stream_broken(s, ret, "the peer sent nonsense");
+	to_shm(s)->moved = true;
+	/* One pass long, from the first on: who is sent more and more answers in time. */
+	to_shm(s)->fresh = s->tx.ack_only && !s->rx.ack_now &&
+		       (to_shm(s)->fresh || !list_linked(&to_shm(s)->owing));
+	stream_unlock(s);
+	return to_shm(s)->started ? 0 : ret;
+}
+
+bool shm_after(struct stream *s, bool by_thread)
+{
+	bool again;
+
+	if (by_thread)
+		stream_lock(s);
+	else if (!lock_try(&s->lock))
+		return true;
+	stream_after(s, by_thread, to_shm(s)->asked, to_shm(s)->moved);
+	to_shm(s)->moved = false;
+	to_shm(s)->asked = s->rx.ack_asked;
+	again = s->rx.ack_owed && s->state == STREAM_OPEN;
+	stream_unlock(s);
+	return again;
+}

@@ -1,0 +1,272 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Sending: frames are written into the ring as they are built, so there is no cut frame and
+ * nothing to take back; the acknowledgement that is owed travels in the next frame's record. */
+#include "base/conf.h"
+#include "rc/build.h"
+#include "rc/execute.h"
+#include "rc/requester.h"
+#include "rc/tap.h"
+#include "rc/tx.h"
+#include "shm/link.h"
+#include "shm/pull.h"
+#include "shm/small.h"
+
+#include <errno.h>
+
+/* What a pass puts into the ring. */
+struct ring_build {
+	struct rc_build b;
+	size_t bytes;
+	bool any;		/* `after` is valid: */
+	struct rc_cursor after; /* the last frame */
+	bool ack;		/* an acknowledgement waits for the next record: */
+	uint32_t ack_number;
+};
+
+/* What a stream sends may not overtake a message of the link that announces it. */
+static bool no_room(struct stream *s)
+{
+	struct link *l = to_shm(s)->l;
+	bool no = !list_empty(&l->later) || !ring_reserve(&l->tx, RING_RECORD_MAX);
+
+	to_shm(s)->starved |= no;
+	return no;
+}
+
+static struct ring_build *to_ring_build(struct rc_build *b)
+{
+	return container_of(b, struct ring_build, b);
+}
+
+static bool ring_full(struct rc_build *b, struct stream *s)
+{
+	return to_ring_build(b)->bytes >= RC_TURN || no_room(s);
+}
+
+static void added(struct ring_build *r, uint32_t bytes, const struct rc_cursor *after)
+{
+	r->b.nframes++;
+	r->bytes += bytes;
+	r->after = *after;
+	r->any = true;
+}
+
+/* rc_build.add: one record. */
+static int ring_add(struct rc_build *b, struct stream *s, const struct rc_frame *h,
+		    const struct rc_payload *p, const struct rc_cursor *after)
+{
+	struct ring_build *r = to_ring_build(b);
+	struct ring_tx *tx = &to_shm(s)->l->tx;
+	uint32_t head = rec_head(h), room = p->by_reference ? PULL_ROOM : h->payload;
+	uint8_t *at;
+	int ret = 0;
+
+	if (h->op == RC_CTL && h->ctl.type == CTL_ACK && !r->ack) {
+		r->ack = r->any = true;
+		r->ack_number = h->ctl.number;
+		r->after = *after;
+		return 0;
+	}
+	at = ring_reserve(tx, head + room); /* ring_full() has seen the room */
+	if (!at)
+		return -ENOBUFS;
+	if (room && !p->by_reference)
+		ret = payload_copy(s->qp, p, at + head, room);
+	if (ret)
+		return ret;
+	rec_put(at, to_shm(s)->peer, h);
+	if (p->by_reference)
+		room = pull_put(at, sq_at(&s->qp->sq, p->idx), p->off, h->payload);
+	if (r->ack) {
+		rec_put_ack(at, r->ack_number);
+		rc_ack_out(s, r->ack_number);
+	}
+	r->ack = false;
+	ring_publish(tx, head + room, REC_STREAM);
+	rc_frame_out(s, h, p->by_reference ? RC_BY_REFERENCE : RC_BY_FRAME);
+	added(r, head + room, after);
+	return 0;
+}
+
+/* No frame came that could carry it. */
+static void ack_alone(struct stream *s, struct ring_build *r)
+{
+	struct rc_frame h = { .op = RC_CTL, .last = true };
+	struct ring_tx *tx = &to_shm(s)->l->tx;
+	uint8_t *at = ring_reserve(tx, rec_head(&h));
+
+	if (!at) {
+		to_shm(s)->starved = true;
+		r->after.ack = true; /* still owed */
+		return;
+	}
+	h.ctl.type = CTL_ACK;
+	h.ctl.number = r->ack_number;
+	rec_put(at, to_shm(s)->peer, &h);
+	ring_publish(tx, rec_head(&h), REC_STREAM);
+	rc_frame_out(s, &h, RC_BY_FRAME);
+	r->b.nframes++;
+	r->bytes += rec_head(&h);
+}
+
+/* rc_build() stops at local work, which req_local_locked() does once all before it
+ * has left, and when the turn is over. */
+NO_TSA static bool more_to_build(struct dev_qp *qp, const struct ring_build *r)
+{
+	struct dev_sq *sq = &qp->sq;
+
+	return r->bytes >= RC_TURN ||
+	       (r->b.nframes && sq->next != sq->tail && wqe_is_local(sq_at(sq, sq->next)));
+}
+
+/* Fills the ring. With the locks of the stream, its QP and the link. */
+static void build_locked(struct stream *s, struct ring_build *r)
+{
+	r->b = (struct rc_build){ .add = ring_add, .full = ring_full };
+	r->bytes = 0;
+	r->any = r->ack = false;
+	rc_build(s, &r->b);
+	if (r->ack)
+		ack_alone(s, r);
+	if (r->any)
+		rc_cursor_store(s, &r->after);
+}
+
+/* The stream waits for room. With tx_lock. */
+static void block(struct shm_stream *t)
+{
+	struct link *l = t->l;
+
+	lock_assert_held(&l->tx_lock);
+	list_add_tail(&l->blocked, &t->blocked);
+	atomic_store(&l->waits, true);
+	atomic_store(&l->tx.sh->full, 1);
+	/* The peer may have made room before it could see the mark. */
+	atomic_thread_fence(memory_order_seq_cst);
+	if (no_room(&t->s))
+		return;
+	list_del(&t->blocked);
+	t->s.tx.blocked = false;
+	link_still_waits(l);
+}
+
+/* Builds into the ring. True if there may be more to do. */
+NO_TSA static bool send_once(struct stream *s, size_t *moved, uint32_t *left)
+{
+	struct shm_stream *t = to_shm(s);
+	struct dev_qp *qp = s->qp;
+	struct ring_build r;
+	bool failed, more;
+
+	if (qp)
+		lock_get(&qp->lock);
+	do
+		failed = req_local_locked(s);
+	while (!failed && execute_next_locked(s, left));
+	t->starved = false;
+	lock_get(&t->l->tx_lock);
+	build_locked(s, &r);
+	if (qp && stream_unacked(s))
+		req_carried_locked(s);
+	s->tx.blocked = no_room(s);
+	if (s->tx.blocked && !list_linked(&t->blocked))
+		block(t);
+	lock_put(&t->l->tx_lock);
+	more = qp ? more_to_build(qp, &r) : r.bytes >= RC_TURN;
+	if (qp)
+		lock_put(&qp->lock);
+	*moved += r.bytes;
+	if (r.b.fail && !s->tx.blocked)
+		tx_build_failed(s, r.b.fail);
+	if (failed)
+		req_hold_over(s);
+	/* Room may have come since it was looked for in vain. */
+	return (more || r.b.fail || t->starved) && !s->tx.blocked;
+}
+
+/* Ours is the QP that asked, and has the stream: the peer's may have it, too. */
+static bool say_ready(struct stream *s)
+{
+	struct rec_link m = { .type = LINK_READY, .slot = to_shm(s)->peer };
+
+	if (!to_shm(s)->asks || !to_shm(s)->started || !s->qp || link_send(to_shm(s)->l, &m))
+		return false;
+	to_shm(s)->opened = true;
+	return true;
+}
+
+void shm_send(struct stream *s)
+{
+	uint32_t left = RC_EXECUTE_TURN;
+	size_t moved = 0;
+
+	lock_assert_held(&s->lock);
+	if (s->tx.ack_only && small_ack(s))
+		return;
+	s->tx.ack_only = false;
+	if (to_shm(s)->closed_out || (!to_shm(s)->opened && !say_ready(s)))
+		return;
+	s->tx.more = s->tx.drain = false;
+	while (send_once(s, &moved, &left) && s->state != STREAM_BROKEN &&
+	       s->state != STREAM_CLOSED)
+		;
+	if (s->qp && conf_get()->strict_timeout && (s->tx.requests || s->tx.off))
+		req_sent(s);
+	s->tx.requests = false;
+	if (moved)
+		link_wake(to_shm(s)->l);
+	if (s->tx.more && !s->kicked)
+		stream_timer(s, loop_now());
+	stream_want_output(s);
+}
+
+/* The requests posted are sends, and there is nothing to look after but the ring. The
+ * rest is shm_send()'s. */
+static bool sends_only(struct dev_sq *sq)
+{
+	for (uint32_t i = sq->next; i != sq->tail; i++)
+		if (!wqe_is_send(sq_at(sq, i)))
+			return false;
+	return true;
+}
+
+static bool ring_only(struct stream *s)
+{
+	return s->state == STREAM_OPEN && to_shm(s)->opened && !to_shm(s)->closed_out && !s->shut &&
+	       !s->tx.blocked && !s->tx.drain && !s->tx.more && !s->p.unreliable &&
+	       !s->ending && s->rx.resp_head == s->rx.resp_tail &&
+	       !conf_get()->strict_timeout &&
+	       !atomic_load_explicit(&to_shm(s)->l->tx.sh->doze, memory_order_relaxed);
+}
+
+/* Tries locks against their order, which cannot lock up. */
+NO_TSA bool shm_post_locked(struct stream *s)
+{
+	struct link *l = to_shm(s)->l;
+	bool all = false;
+	struct dev_qp *qp;
+	struct ring_build r;
+
+	if (!lock_try(&s->lock))
+		return false;
+	qp = s->qp;
+	if (qp && ring_only(s) && lock_try(&l->tx_lock)) {
+		all = small_send(s);
+		if (!all && sends_only(&qp->sq)) {
+			build_locked(s, &r);
+			s->tx.requests = s->tx.ack_only = false;
+			all = !r.b.fail && qp->sq.next == qp->sq.tail;
+		}
+		lock_put(&l->tx_lock);
+		link_wake(l);
+	}
+	return !stream_put_lock(s) && all;
+}
+
+void shm_unblocked(struct stream *s)
+{
+	stream_lock(s);
+	if (s->state != STREAM_CLOSED)
+		tx_run(s);
+	stream_unlock(s);
+}
