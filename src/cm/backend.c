@@ -1,13 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Which backend this process has, and what a fork means for its objects. */
 #include "cm/backend.h"
-#include "base/log.h"
 #include "cm/device.h"
-#include "cm/user/dev.h"
 
-#include <dlfcn.h>
-
-const struct anyrdma_interface *cm_dev;
 int cm_generation;
 
 static struct lock init_lock = LOCK_INIT;
@@ -28,33 +23,19 @@ static void watch_fork(void)
 	pthread_atfork(NULL, NULL, fork_child);
 }
 
-/* The libibverbs that this library is linked to is loaded already; only that one
- * counts, hence RTLD_NOLOAD and not a search. */
 static int choose(const struct cm_backend **out)
 {
-	const struct anyrdma_interface *(*get)(void);
-	void *lib = dlopen("libibverbs.so.1", RTLD_NOLOAD | RTLD_LAZY);
+	const struct cm_backend *const *be;
+	int r = 0;
 
-	get = NULL;
-	if (lib)
-		*(void **)&get = dlvsym(lib, "anyrdma_interface", "ANYRDMA_1");
-	if (!get) {
-		log_debug("libibverbs is the distribution's: kernel backend");
-		*out = &cm_backend_kernel;
-		return 0;
+	for (be = cm_backends; *be; be++) {
+		r = (*be)->probe();
+		if (r)
+			break;
 	}
-	const struct anyrdma_interface *dev = get();
-
-	if (dev->number != ANYRDMA_INTERFACE || dev->size != sizeof(*dev)) {
-		log_error("librdmacm and libibverbs are of different builds: "
-			  "interface %u of %u bytes wanted, %u of %u found",
-			  ANYRDMA_INTERFACE, (unsigned)sizeof(*dev), dev->number,
-			  dev->size);
-		return -ENODEV;
-	}
-	cm_dev = dev;
-	*out = &cm_backend_user;
-	return 0;
+	if (r > 0)
+		*out = *be;
+	return r > 0 ? 0 : r < 0 ? r : -ENODEV;
 }
 
 const struct cm_backend *cm_backend_get(int *err)

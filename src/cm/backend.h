@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* The seam under the connection manager: what carries out its requests.
  * `kernel`: /dev/infiniband/rdma_cm. `user`: the CM in this process, over our
- * libibverbs. One per process, chosen once (backend.c): the user backend when
- * the loaded libibverbs is ours, else the kernel's.
+ * libibverbs. A process has one, chosen once (backend.c): the first of cm_backends
+ * whose probe says yes.
  *
  * Contract for all members:
  *  - Never blocks, except event_get (as the channel's fd says).
@@ -49,6 +49,9 @@ struct cm_conn_param {
 struct cm_backend {
 	const char *name;
 
+	/* Whether this backend serves this process: 1; 0, the next one is asked; or
+	 * -errno, no backend serves it. Once per process, before init. */
+	int (*probe)(void);
 	/* Once per process, before anything else; may be retried after failure.
 	 * -ENODEV no device, -EPERM ABI mismatch, errno of the device node. */
 	int (*init)(void);
@@ -127,6 +130,10 @@ struct cm_backend {
 };
 
 extern const struct cm_backend cm_backend_user, cm_backend_kernel;
+
+/* The backends in order of preference, NULL at the end. backends.c defines it in
+ * librdmacm; a unit test of the CM defines its own. */
+extern const struct cm_backend *const cm_backends[];
 
 /* The backend of this process, initialised; NULL with *err = -errno. */
 const struct cm_backend *cm_backend_get(int *err);

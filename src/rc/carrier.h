@@ -146,7 +146,7 @@ struct rc_rendezvous {
 };
 
 /* Every carrier that is linked in, the preferred one first, NULL at the end. Defined by
- * who puts the library together (src/verbs/parts.c), or by a unit test. */
+ * who puts the library together (src/parts/ibverbs.c), or by a unit test. */
 extern const struct rc_rendezvous *const rc_rendezvous[];
 
 #endif

@@ -5,8 +5,12 @@
 
 #include "dev/interface.h"
 
-/* Set by backend.c before cm_backend_user.init runs, never changed after. NULL
- * when the loaded libibverbs is not ours (the user backend is unused then). */
+/* Set by user_dev_probe(), before any other function of the backend runs, and never
+ * changed after. */
 extern const struct anyrdma_interface *cm_dev;
+
+/* cm_backend.probe: 1 when the loaded libibverbs is ours, 0 when it is the
+ * distribution's, -ENODEV when it is ours of another build. */
+int user_dev_probe(void);
 
 #endif

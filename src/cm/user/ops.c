@@ -129,6 +129,7 @@ static void qp_created(struct cm_id *id, struct ibv_qp *qp)
 
 const struct cm_backend cm_backend_user = {
 	.name = "user",
+	.probe = user_dev_probe,
 	.init = user_init,
 	.channel_open = channel_open,
 	.channel_close = channel_close,

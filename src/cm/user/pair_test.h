@@ -7,6 +7,7 @@
 
 #include "base/conf.h"
 #include "base/fdset.h"
+#include "cm/fake_verbs_test.h"
 #include "cm/user/user.h"
 
 #include <arpa/inet.h>
@@ -154,6 +155,7 @@ static const struct anyrdma_interface device = {
 };
 
 static const struct cm_backend *be = &cm_backend_user;
+const struct cm_backend *const cm_backends[] = { &cm_backend_user, NULL };
 
 /* ---- ids and events ---------------------------------------------------------------- */
 
