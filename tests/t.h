@@ -20,7 +20,9 @@
  *
  * skip_all("why") ends the program as skipped: exit status 77 and TAP's empty
  * plan. A program that runs longer than T_TIMEOUT seconds (environment, default
- * 120; scaled by T_SCALE) is ended by SIGALRM and names the case it was in.
+ * 120; scaled by T_SCALE) is ended by SIGALRM and names the case it was in. Cases that
+ * cannot run where the program runs (an emulator) are named in T_SKIP, a line
+ * "name: reason" each.
  * CHECK and ok may be used from threads; REQUIRE and SKIP_IF return from the
  * function they stand in. A forked child must leave with _exit(). */
 #ifndef ANYRDMA_TESTS_T_H
@@ -203,10 +205,28 @@ static T_UNUSED bool t_check_eq(long long a, long long b, const char *expr,
 
 #define T_RUN(fn) t_run(fn, #fn)
 
+/* Why this case is not to be run: T_SKIP has a line "name: reason" for it. */
+static T_UNUSED const char *t_excuse(const char *name)
+{
+	const char *line = getenv("T_SKIP");
+	size_t n = strlen(name);
+
+	for (; line; line = (line = strchr(line, '\n')) ? line + 1 : NULL)
+		if (!strncmp(line, name, n) && !strncmp(line + n, ": ", 2))
+			return line + n + 2;
+	return NULL;
+}
+
 static T_UNUSED void t_run(void (*fn)(void), const char *name)
 {
+	const char *why = t_excuse(name);
+
 	if (t_.only && !strstr(name, t_.only))
 		return;
+	if (why) {
+		skip(name, "%.*s", (int)strcspn(why, "\n"), why);
+		return;
+	}
 	snprintf(t_.name, sizeof(t_.name), "%s", name);
 	t_.skip[0] = 0;
 	t_.bad = 0;

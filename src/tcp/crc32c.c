@@ -8,7 +8,9 @@
 #define POLY 0x82f63b78u /* 0x1edc6f41 reflected */
 
 static uint32_t table[256];
+#if defined(__x86_64__)
 static bool have_instruction;
+#endif
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
 static void init(void)
