@@ -11,17 +11,7 @@ static struct conf_buf b;
 
 static void start(void)
 {
-	conf_pair_open(&c, NULL);
-	b = conf_buf(c.a->pd, 65536, CONF_RW);
-}
-
-static void stop(void)
-{
-	conf_pair_disconnect(&c);
-	rdma_destroy_qp(c.a);
-	rdma_destroy_qp(c.p);
-	conf_buf_free(&b);
-	conf_pair_free(&c);
+	conf_pair_open(&c, &(struct conf_opt){ .abuf = &b, .len = 65536 });
 }
 
 static void works(void)
@@ -63,7 +53,7 @@ static void child_that_exits(void)
 	wait_child(pid);
 	works();
 	conf_quiet(c.ach, 50);
-	stop();
+	conf_pair_close(&c);
 }
 
 /* ... with exit(3), destructors and all. */
@@ -82,7 +72,7 @@ static void child_that_exits_properly(void)
 	wait_child(pid);
 	works();
 	conf_quiet(c.ach, 50);
-	stop();
+	conf_pair_close(&c);
 }
 
 /* ... while its parent polls, and owes an acknowledgement. */
@@ -112,7 +102,7 @@ static void child_of_a_poller(void)
 		wait_child(pid);
 		conf_wc_ok(c.a->send_cq, 3);
 	}
-	stop();
+	conf_pair_close(&c);
 }
 
 /* A child that frees what it inherited harms nobody. */
@@ -133,7 +123,7 @@ static void child_that_destroys(void)
 	works();
 	conf_quiet(c.ach, 50);
 	conf_quiet(c.lch, 50);
-	stop();
+	conf_pair_close(&c);
 }
 
 /* A child that goes on using it is told that it cannot. */
@@ -165,7 +155,7 @@ static void child_that_uses(void)
 	wait_child(pid);
 	works();
 	conf_quiet(c.lch, 50);
-	stop();
+	conf_pair_close(&c);
 }
 
 /* A child must not keep a port, a listener or a connection of its parent alive. */
@@ -282,7 +272,7 @@ static void exec_inherits_nothing(void)
 	/* ls sees one more, its own; open_fds counted ".", ".." and its own. */
 	if (n > before - 3 + 1)
 		FAIL("%d descriptors after exec, %d before the library was used", n, before - 3);
-	stop();
+	conf_pair_close(&c);
 }
 
 /* ---- verbs ---------------------------------------------------------------------- */
@@ -462,7 +452,8 @@ static void memory_of_a_child(void)
 	sides_free();
 }
 
-/* ---- a busy parent -------------------------------------------------------------------- */
+/* ---- a busy parent --------------------------------------------------------------------
+ * */
 
 static atomic_bool enough;
 
@@ -515,7 +506,8 @@ static void children_of_a_busy_parent(void)
 	sides_free();
 }
 
-/* ---- children that begin ----------------------------------------------------------------- */
+/* ---- children that begin
+ * ----------------------------------------------------------------- */
 
 /* Nothing was used before the fork: parent and child have a device each. */
 static void fork_before_use(void)
