@@ -312,6 +312,19 @@ bool conf_is_fill(const void *p, int byte, size_t n)
 	return true;
 }
 
+int conf_gid(struct ibv_context *ctx, struct ibv_port_attr *port, union ibv_gid *gid)
+{
+	conf_sa addr = conf_addr(AF_INET, 0);
+	struct sockaddr_in *in = (void *)&addr;
+
+	OK(ibv_query_port(ctx, 1, port));
+	for (int i = 0; i < port->gid_tbl_len; i++)
+		if (!ibv_query_gid(ctx, 1, i, gid) && gid->raw[10] == 0xff &&
+		    gid->raw[11] == 0xff && !memcmp(gid->raw + 12, &in->sin_addr, 4))
+			return i; /* of RoCE v1 or v2, whichever is first */
+	FAIL("no GID for the address");
+}
+
 /* Addresses. */
 
 conf_sa conf_parse(const char *text, uint16_t port)

@@ -131,6 +131,15 @@ void conf_at(const char *file, int line, const char *what);
 			FAIL("%s: returned %d, errno %d (%s), wanted -1, %s",    \
 			     #c, ret_, err_, strerror(err_), #e);                \
 	} while (0)
+/* A call that must return NULL with this errno. */
+#define NONE(c, e)                                                               \
+	do {                                                                     \
+		AT(#c);                                                          \
+		errno = 0;                                                       \
+		if ((c) || errno != (e))                                         \
+			FAIL("%s: errno %d (%s), wanted NULL, %s", #c, errno,    \
+			     strerror(errno), #e);                               \
+	} while (0)
 #define EQ(a, b)                                                                 \
 	do {                                                                     \
 		long long a_ = (long long)(a), b_ = (long long)(b);              \
@@ -151,6 +160,10 @@ uint64_t conf_now(void);	/* monotonic ns */
 unsigned conf_env(const char *name, unsigned def);
 
 struct ibv_context *conf_open_device(void); /* the first of the list */
+
+/* Fills in port 1's attributes and the GID of the address under test; returns its index.
+ * */
+int conf_gid(struct ibv_context *ctx, struct ibv_port_attr *port, union ibv_gid *gid);
 
 /* Addresses. port in host order. */
 typedef struct sockaddr_storage conf_sa;
@@ -268,6 +281,11 @@ void conf_wc_none_(const char *file, int line, struct ibv_cq *cq, int ms);
 
 enum ibv_qp_state conf_qp_state(struct ibv_qp *qp);
 void conf_qp_query(struct ibv_qp *qp, struct ibv_qp_attr *attr);
+/* ibv_modify_qp() to attr.qp_state (INIT, RTR, RTS) with those attributes of attr that
+ * this type of QP must be given there and no others; to another state, with none. Both
+ * return what the verb does. */
+int conf_qp_modify(struct ibv_qp *qp, struct ibv_qp_attr attr);
+int conf_qp_to(struct ibv_qp *qp, enum ibv_qp_state state);
 /* The QP is in this state; siw never tells. */
 #define QP_STATE(qp, want)                                                       \
 	do {                                                                     \

@@ -246,6 +246,39 @@ enum ibv_qp_state conf_qp_state(struct ibv_qp *qp)
 	return attr.qp_state;
 }
 
+int conf_qp_modify(struct ibv_qp *qp, struct ibv_qp_attr attr)
+{
+	const bool uc = qp->qp_type == IBV_QPT_UC;
+	int mask = IBV_QP_STATE;
+
+	switch (attr.qp_state) {
+	case IBV_QPS_INIT:
+		mask |= IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS;
+		break;
+	case IBV_QPS_RTR:
+		mask |= IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN;
+		if (!uc && qp->qp_type != IBV_QPT_XRC_SEND)
+			mask |= IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
+		break;
+	case IBV_QPS_RTS:
+		mask |= IBV_QP_SQ_PSN | (uc ? 0 : IBV_QP_TIMEOUT);
+		if (!uc && qp->qp_type != IBV_QPT_XRC_RECV)
+			mask |= IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
+				IBV_QP_MAX_QP_RD_ATOMIC;
+		break;
+	default:
+		break;
+	}
+	return ibv_modify_qp(qp, &attr, mask);
+}
+
+int conf_qp_to(struct ibv_qp *qp, enum ibv_qp_state state)
+{
+	struct ibv_qp_attr attr = { .qp_state = state };
+
+	return ibv_modify_qp(qp, &attr, IBV_QP_STATE);
+}
+
 void conf_qp_wait_(const char *file, int line, struct ibv_qp *qp, int state)
 {
 	uint64_t end = conf_now() + conf_ms(CONF_WAIT) * 1000000ull;

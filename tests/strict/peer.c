@@ -6,7 +6,7 @@
 #include <signal.h>
 #include <sys/wait.h>
 
-/* ---- reads under way ---------------------------------------------------------------- */
+/* ---- reads under way -------------------------------------------------------------- */
 
 /* n reads of `len` bytes in one chain. */
 static void post_reads(int n, size_t len)
@@ -130,7 +130,7 @@ static void no_reads_under_way(void)
 	st_close();
 }
 
-/* ---- receiver not ready ---------------------------------------------------------------- */
+/* ---- receiver not ready ----------------------------------------------------------- */
 
 static int post_send(uint64_t wr_id, size_t len)
 {
@@ -248,7 +248,7 @@ static void shared_receive_queue_empty(void)
 	st_close();
 }
 
-/* ---- nobody there ------------------------------------------------------------------------ */
+/* ---- nobody there ----------------------------------------------------------------- */
 
 /* timeout 10: 4.2 ms, twice */
 static const struct st_opt impatient = { .timeout = 10, .retry = 1 };
@@ -290,7 +290,7 @@ static void peer_is_destroyed(void)
 static void peer_is_in_the_error_state(void)
 {
 	st_open(&impatient);
-	EQ(st_modify(p.qp, IBV_QPS_ERR), 0);
+	EQ(conf_qp_to(p.qp, IBV_QPS_ERR), 0);
 	check_nobody();
 	st_event(&p, ST_NONE);
 	st_close();
@@ -299,7 +299,7 @@ static void peer_is_in_the_error_state(void)
 static void peer_is_reset(void)
 {
 	st_open(&impatient);
-	EQ(st_modify(p.qp, IBV_QPS_RESET), 0);
+	EQ(conf_qp_to(p.qp, IBV_QPS_RESET), 0);
 	check_nobody();
 	EQ(conf_qp_state(p.qp), IBV_QPS_RESET);
 	st_close();
@@ -340,7 +340,7 @@ static void peer_belongs_to_somebody_else(void)
 	st_close();
 }
 
-/* ---- a peer that dies ---------------------------------------------------------------------- */
+/* ---- a peer that dies ------------------------------------------------------------- */
 
 /* The peer is a process of its own: `p` there, killed in the middle. What both need to
  * know of each other goes through pipes. */

@@ -281,19 +281,11 @@ static struct side x, y;
 
 static void sides(void)
 {
-	open_device();
-	x = side_with(1, (struct side_opt){ .send_ops = IBV_QP_EX_WITH_SEND,
-					    .wc_flags = IBV_WC_STANDARD_FLAGS,
-					    .channel = true });
-	y = side_with(2, (struct side_opt){ .srq = true });
-	join(&x, &y);
-}
-
-static void sides_free(void)
-{
-	side_free(&x);
-	side_free(&y);
-	close_device();
+	side_pair_with(&x, &y,
+		       (struct side_opt){ .send_ops = IBV_QP_EX_WITH_SEND,
+					  .wc_flags = IBV_WC_STANDARD_FLAGS,
+					  .channel = true },
+		       (struct side_opt){ .srq = true });
 }
 
 /* x writes to y. */
@@ -399,7 +391,7 @@ static void child_that_uses_verbs(void)
 	}
 	wait_child(pid);
 	sides_work(2);
-	sides_free();
+	side_pair_free(&x, &y);
 }
 
 /* Forked between ibv_wr_start and ibv_wr_complete, by the same thread. */
@@ -420,7 +412,7 @@ static void child_within_a_region(void)
 	wait_child(pid);
 	ibv_wr_abort(x.qpx);
 	sides_work(1);
-	sides_free();
+	side_pair_free(&x, &y);
 }
 
 /* The child's copy of registered memory is its own; the parent's stays the one that
@@ -449,11 +441,10 @@ static void memory_of_a_child(void)
 		sides_work(i);
 	EQ(write(go[1], "x", 1), 1);
 	wait_child(pid);
-	sides_free();
+	side_pair_free(&x, &y);
 }
 
-/* ---- a busy parent --------------------------------------------------------------------
- * */
+/* ---- a busy parent ---------------------------------------------------------------- */
 
 static atomic_bool enough;
 
@@ -503,11 +494,10 @@ static void children_of_a_busy_parent(void)
 	atomic_store(&enough, true);
 	conf_join(t);
 	sides_work(3);
-	sides_free();
+	side_pair_free(&x, &y);
 }
 
-/* ---- children that begin
- * ----------------------------------------------------------------- */
+/* ---- children that begin ---------------------------------------------------------- */
 
 /* Nothing was used before the fork: parent and child have a device each. */
 static void fork_before_use(void)
@@ -517,7 +507,7 @@ static void fork_before_use(void)
 	sides();
 	for (uint32_t i = 0; i < 5; i++)
 		sides_work(i);
-	sides_free();
+	side_pair_free(&x, &y);
 	if (!pid)
 		_exit(0);
 	wait_child(pid);
@@ -540,7 +530,7 @@ static void program_of_a_child(void)
 		SKIP("no ibv_devices");
 	EQ(r, 0);
 	sides_work(2);
-	sides_free();
+	side_pair_free(&x, &y);
 }
 
 static const struct conf_case cases[] = {
