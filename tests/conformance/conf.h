@@ -161,8 +161,8 @@ unsigned conf_env(const char *name, unsigned def);
 
 struct ibv_context *conf_open_device(void); /* the first of the list */
 
-/* Fills in port 1's attributes and the GID of the address under test; returns its index.
- * */
+/* Fills in port 1's attributes and the GID of the address under test; returns the GID's
+ * index. */
 int conf_gid(struct ibv_context *ctx, struct ibv_port_attr *port, union ibv_gid *gid);
 
 /* Addresses. port in host order. */
@@ -219,8 +219,7 @@ conf_sa conf_listen_addr(struct rdma_cm_id *listener); /* to connect to */
 struct rdma_cm_id *conf_addr_resolved(struct rdma_event_channel *ch, conf_sa dst);
 struct rdma_cm_id *conf_route_resolved(struct rdma_event_channel *ch, conf_sa dst);
 /* An id on a channel of its own, bound to the device by an address that it has resolved:
- * for what needs id->verbs and id->pd and no connection. Given back by conf_id_close().
- * */
+ * for what needs id->verbs and id->pd and no connection. Freed by conf_id_close(). */
 struct rdma_cm_id *conf_device_id(void);
 /* Fetches and acknowledges a CONNECT_REQUEST, returns the new id. */
 struct rdma_cm_id *conf_request(struct rdma_event_channel *ch);
@@ -238,6 +237,7 @@ struct conf_opt {
 	uint8_t depth;			/* reads and atomics each way; 0: 1 */
 	const struct rdma_conn_param *connect, *accept; /* NULL: of depth */
 	bool connect_null, accept_null; /* pass NULL */
+	bool bare;			/* ids without QPs */
 	struct ibv_qp_init_attr *aattr, *pattr; /* own attributes */
 	void (*prepare)(struct rdma_cm_id *id, bool active); /* QP made, before connect/accept */
 	/* Where to keep memory of a and of p: len bytes, registered once the two are

@@ -127,6 +127,8 @@ static void pair_qp(struct conf_pair *c, struct rdma_cm_id *id, bool active)
 {
 	struct ibv_qp_init_attr *attr = active ? c->opt.aattr : c->opt.pattr;
 
+	if (c->opt.bare)
+		return;
 	if (attr)
 		OK(rdma_create_qp(id, NULL, attr));
 	else

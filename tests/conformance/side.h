@@ -22,8 +22,7 @@ void open_device(void);
 void close_device(void);
 
 /* ibv_modify_qp() with every attribute that a QP of its type must be given in this state,
- * and no other: to RTR with the peer's number, PSN and GID; to RTS with a PSN of its own.
- * */
+ * and no other: to RTR with the peer's number, PSN and GID; to RTS with its own PSN. */
 int qp_to_init(struct ibv_qp *qp);
 int qp_to_rtr(struct ibv_qp *qp, uint32_t qpn, uint32_t psn, const union ibv_gid *dgid);
 int qp_to_rts(struct ibv_qp *qp, uint32_t psn, uint8_t rnr_retry);

@@ -437,22 +437,17 @@ static void peer_of_a_connection_stays_in_init(void)
 	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_INIT, .port_num = 1 };
 	struct ibv_qp_init_attr init = { .qp_type = IBV_QPT_RC, .cap = CONF_CAP(8, 8, 1) };
 	struct rdma_conn_param param = conf_param();
-	struct conf_pair c = { .lch = conf_channel(), .ach = conf_channel() };
+	struct conf_pair c;
 	uint8_t timeout = 10;
-	struct rdma_cm_event *ev;
 	struct ibv_send_wr wr;
 	struct ibv_cq *cq;
 	struct ibv_qp *qp;
 
-	c.listener = conf_listen(c.lch, AF_INET, 4);
-	c.a = conf_route_resolved(c.ach, conf_listen_addr(c.listener));
-	conf_qp(c.a, 8);
+	conf_pair_resolve(&c, NULL);
 	OK(rdma_set_option(c.a, RDMA_OPTION_ID, RDMA_OPTION_ID_ACK_TIMEOUT, &timeout, 1));
 	param.retry_count = 1;
 	OK(rdma_connect(c.a, &param));
-	ev = conf_get(c.lch, NULL, RDMA_CM_EVENT_CONNECT_REQUEST);
-	c.p = ev->id;
-	OK(rdma_ack_cm_event(ev));
+	c.p = conf_request(c.lch);
 	MUST(cq = ibv_create_cq(c.p->verbs, 16, NULL, NULL, 0));
 	init.send_cq = init.recv_cq = cq;
 	MUST(qp = ibv_create_qp(c.p->pd, &init));

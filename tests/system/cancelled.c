@@ -25,8 +25,7 @@ static void serve(void)
 	}
 }
 
-/* Posts and polls without an end, and without a cancellation point of its own but here.
- * */
+/* Posts and polls without an end. pthread_testcancel() is its only cancellation point. */
 static void *busy(void *arg)
 {
 	struct ibv_sge sge = conf_sge(&b, 0, 1000);

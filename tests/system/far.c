@@ -62,8 +62,7 @@ void far_meet(void)
 	WAIT_FOR(atomic_load(&board->arrived) >= 2 * times);
 }
 
-/* Tables of keys that are mapped here: our own and those of peers whose memory we access.
- * */
+/* How many tables of keys are mapped: our own, and one of each peer that we access. */
 static unsigned tables(void)
 {
 	unsigned long inode[8];

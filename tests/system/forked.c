@@ -187,14 +187,12 @@ static void child_that_outlives(void)
 	conf_qp(id, 4);
 	OK(rdma_connect(id, &param));
 	conf_expect_status(c.ach, id, RDMA_CM_EVENT_REJECTED, 8);
-	rdma_destroy_qp(id);
-	OK(rdma_destroy_id(id));
+	conf_id_free(id);
 	again = conf_id(c.lch);
 	OK(rdma_bind_addr(again, SA(addr)));
 	OK(rdma_listen(again, 1));
 	OK(rdma_destroy_id(again));
-	rdma_destroy_qp(c.a);
-	OK(rdma_destroy_id(c.a));
+	conf_id_free(c.a);
 	c.a = NULL;
 	conf_expect(c.lch, c.p, RDMA_CM_EVENT_DISCONNECTED);
 	close(hold[1]);
