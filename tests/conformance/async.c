@@ -41,36 +41,12 @@ static void silence_(int line)
 }
 #define silence() silence_(__LINE__)
 
-static void pair(struct side_opt ox, struct side_opt oy)
-{
-	open_device();
-	x = side_with(0x111111, ox);
-	y = side_with(0x222222, oy);
-	join(&x, &y);
-}
-
-static void plain_pair(void)
-{
-	pair((struct side_opt){ 0 }, (struct side_opt){ 0 });
-}
-
-static void done(void)
-{
-	side_free(&x);
-	side_free(&y);
-	close_device();
-}
-
 static void post(uint64_t wr_id, int opcode, size_t roff, uint32_t len)
 {
 	struct ibv_sge sge = conf_sge(&x.b, 0, len);
 	struct ibv_send_wr wr =
 		conf_rdma(wr_id, opcode, &sge, 1, y.b.p + roff, y.b.mr->rkey);
 
-	if (opcode == IBV_WR_ATOMIC_FETCH_AND_ADD) {
-		wr.wr.atomic.remote_addr = (uintptr_t)y.b.p + roff;
-		wr.wr.atomic.rkey = y.b.mr->rkey;
-	}
 	OK(conf_post(x.qp, &wr));
 }
 
@@ -100,7 +76,7 @@ static void established_by_a_send(void)
 	conf_wc_ok(y.cq, 9);
 	silence(); /* once */
 	EQ(to_rts(&y), 0);
-	done();
+	side_pair_free(&x, &y);
 }
 
 static void established_by_a_write(void)
@@ -112,50 +88,51 @@ static void established_by_a_write(void)
 	post(2, IBV_WR_RDMA_READ, 0, 10);
 	conf_wc_ok(x.cq, 2);
 	silence();
-	done();
+	side_pair_free(&x, &y);
 }
 
 static void ready_to_send_says_nothing(void)
 {
-	plain_pair();
+	side_pair(&x, &y);
 	post(1, IBV_WR_RDMA_WRITE, 0, 10);
 	conf_wc_ok(x.cq, 1);
 	exchange(&x, &y, 1);
 	silence();
-	done();
+	side_pair_free(&x, &y);
 }
 
 /* ---- errors of the responder ------------------------------------------------------- */
 
 static void access_error(void)
 {
-	plain_pair();
+	side_pair(&x, &y);
 	y.b.mr->rkey ^= 0x3300;
 	post(1, IBV_WR_RDMA_WRITE, 0, 10);
 	y.b.mr->rkey ^= 0x3300;
 	conf_wc_is(x.cq, 1, IBV_WC_REM_ACCESS_ERR);
 	expect(IBV_EVENT_QP_ACCESS_ERR, y.qp);
 	silence();
-	done();
+	side_pair_free(&x, &y);
 }
 
 static void request_error(void)
 {
-	plain_pair();
+	side_pair(&x, &y);
 	post(1, IBV_WR_ATOMIC_FETCH_AND_ADD, 4, 8);
 	conf_wc_is(x.cq, 1, IBV_WC_REM_INV_REQ_ERR);
 	expect(IBV_EVENT_QP_REQ_ERR, y.qp);
 	silence();
-	done();
+	side_pair_free(&x, &y);
 }
 
-/* ---- overrun ------------------------------------------------------------------------- */
+/* ---- overrun ---------------------------------------------------------------------- */
 
 static void overrun(void)
 {
 	unsigned room;
 
-	pair((struct side_opt){ .wr = 64, .cqe = 4 }, (struct side_opt){ 0 });
+	side_pair_with(&x, &y, (struct side_opt){ .wr = 64, .cqe = 4 },
+		       (struct side_opt){ 0 });
 	room = (unsigned)x.cq->cqe;
 	if (room >= 60)
 		SKIP("the smallest CQ has %u entries", room);
@@ -166,7 +143,7 @@ static void overrun(void)
 	silence();
 	for (unsigned i = 0; i < room; i++)
 		conf_wc_ok(x.cq, i);
-	done();
+	side_pair_free(&x, &y);
 }
 
 /* The QP breaks with nothing to report it on: no completion tells, the event does. */
@@ -176,7 +153,8 @@ static void fatal_without_work(void)
 
 	if (!conf_user_device())
 		SKIP("no other device can be brought to it");
-	pair((struct side_opt){ 0 }, (struct side_opt){ .wr = 64, .cqe = 4 });
+	side_pair_with(&x, &y, (struct side_opt){ 0 },
+		       (struct side_opt){ .wr = 64, .cqe = 4 });
 	/* y's receive CQ overruns. */
 	for (int i = 0; i < 6; i++)
 		OK(conf_recv(y.qp, (uint64_t)i, &y.b, 0, 8));
@@ -186,10 +164,10 @@ static void fatal_without_work(void)
 	expect(IBV_EVENT_QP_FATAL, y.qp);
 	conf_qp_query(y.qp, &a);
 	EQ(a.qp_state, IBV_QPS_ERR);
-	done();
+	side_pair_free(&x, &y);
 }
 
-/* ---- draining ------------------------------------------------------------------------- */
+/* ---- draining --------------------------------------------------------------------- */
 
 static void drain(bool notify)
 {
@@ -206,7 +184,7 @@ static void drained(void)
 {
 	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_RTS };
 
-	plain_pair();
+	side_pair(&x, &y);
 	exchange(&x, &y, 1); /* the connection is there: what is posted is begun at once */
 	rarely_not_ready(&y);
 	drain(true); /* nothing is under way */
@@ -228,25 +206,22 @@ static void drained(void)
 	conf_wc_ok(x.cq, 2);
 	drain(false);
 	silence(); /* not asked for */
-	done();
+	side_pair_free(&x, &y);
 }
 
-/* ---- shared receive queues ---------------------------------------------------------------- */
+/* ---- shared receive queues -------------------------------------------------------- */
 
 static void srq_post(int n)
 {
-	struct ibv_sge sge = conf_sge(&y.b, 0, 64);
-	struct ibv_recv_wr wr = { .wr_id = 9, .sg_list = &sge, .num_sge = 1 }, *bad;
-
 	while (n--)
-		OK(ibv_post_srq_recv(y.srq, &wr, &bad));
+		OK(conf_srq_recv(y.srq, 9, &y.b, 0, 64));
 }
 
 static void limit_of_a_shared_queue(void)
 {
 	struct ibv_srq_attr attr = { .srq_limit = 3 };
 
-	pair((struct side_opt){ 0 }, (struct side_opt){ .srq = true });
+	side_pair_with(&x, &y, (struct side_opt){ 0 }, (struct side_opt){ .srq = true });
 	srq_post(5);
 	OK(ibv_modify_srq(y.srq, &attr, IBV_SRQ_LIMIT));
 	for (int i = 0; i < 2; i++) {
@@ -260,17 +235,17 @@ static void limit_of_a_shared_queue(void)
 	silence(); /* disarmed */
 	OK(ibv_query_srq(y.srq, &attr));
 	EQ(attr.srq_limit, 0);
-	done();
+	side_pair_free(&x, &y);
 }
 
 static void last_of_a_shared_queue(void)
 {
-	pair((struct side_opt){ 0 }, (struct side_opt){ .srq = true });
+	side_pair_with(&x, &y, (struct side_opt){ 0 }, (struct side_opt){ .srq = true });
 	srq_post(2);
 	EQ(to_state(&y, IBV_QPS_ERR), 0);
 	expect(IBV_EVENT_QP_LAST_WQE_REACHED, y.qp);
 	silence();
-	done();
+	side_pair_free(&x, &y);
 }
 
 /* ---- fetching and acknowledging ------------------------------------------------- */
@@ -288,7 +263,7 @@ static void cause(void)
 /* An event that nobody fetched goes with its object. */
 static void unfetched_events_go(void)
 {
-	plain_pair();
+	side_pair(&x, &y);
 	cause();
 	side_free(&y);
 	silence();
@@ -312,7 +287,7 @@ static void fetched_events_hold(void)
 	struct ibv_async_event ev;
 	pthread_t t;
 
-	plain_pair();
+	side_pair(&x, &y);
 	cause();
 	OK(ibv_get_async_event(dev.ctx, &ev));
 	CHECK(ev.element.qp == y.qp);
@@ -332,14 +307,14 @@ static void nonblocking(void)
 {
 	struct ibv_async_event ev;
 
-	plain_pair();
+	side_pair(&x, &y);
 	conf_nonblock(dev.ctx->async_fd, true);
 	ERR(ibv_get_async_event(dev.ctx, &ev), EAGAIN);
 	cause();
 	OK(ibv_get_async_event(dev.ctx, &ev));
 	ibv_ack_async_event(&ev);
 	ERR(ibv_get_async_event(dev.ctx, &ev), EAGAIN);
-	done();
+	side_pair_free(&x, &y);
 }
 
 /* An event is told on the context of its object alone. */
@@ -347,13 +322,13 @@ static void another_context(void)
 {
 	struct ibv_context *other;
 
-	plain_pair();
+	side_pair(&x, &y);
 	MUST(other = ibv_open_device(dev.ctx->device));
 	cause();
 	CHECK(!event_there(other, 50));
 	expect(IBV_EVENT_QP_ACCESS_ERR, y.qp);
 	OK(ibv_close_device(other));
-	done();
+	side_pair_free(&x, &y);
 }
 
 static const struct conf_case cases[] = {

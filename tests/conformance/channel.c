@@ -121,8 +121,7 @@ static void nonblocking_gets_event(void)
 	CHECK(ev->id == id && !ev->listen_id);
 	OK(rdma_ack_cm_event(ev));
 	ERR(rdma_get_cm_event(ch, &ev), EAGAIN);
-	OK(rdma_destroy_id(id));
-	rdma_destroy_event_channel(ch);
+	conf_id_close(id);
 }
 
 static void poll_level(void)
@@ -139,8 +138,7 @@ static void poll_level(void)
 	CHECK(!conf_readable(ch->fd)); /* fetched, not yet acked */
 	OK(rdma_ack_cm_event(ev));
 	CHECK(!conf_readable(ch->fd));
-	OK(rdma_destroy_id(id));
-	rdma_destroy_event_channel(ch);
+	conf_id_close(id);
 }
 
 static int polled(int events)
@@ -182,8 +180,7 @@ static void select_readable(void)
 	EQ(select(ch->fd + 1, &set, NULL, NULL, &tv), 1);
 	CHECK(FD_ISSET(ch->fd, &set));
 	conf_expect(ch, id, RDMA_CM_EVENT_ADDR_RESOLVED);
-	OK(rdma_destroy_id(id));
-	rdma_destroy_event_channel(ch);
+	conf_id_close(id);
 }
 
 static void epoll_level(void)
@@ -201,8 +198,7 @@ static void epoll_level(void)
 	EQ(epoll_wait(ep, &got, 1, 0), 1);
 	conf_expect(ch, id, RDMA_CM_EVENT_ADDR_RESOLVED);
 	EQ(epoll_wait(ep, &got, 1, 0), 0);
-	OK(rdma_destroy_id(id));
-	rdma_destroy_event_channel(ch);
+	conf_id_close(id);
 	close(ep);
 }
 
@@ -230,8 +226,7 @@ static void epoll_edge(void)
 	}
 	ERR(rdma_get_cm_event(ch, &ev), EAGAIN);
 	OK(rdma_destroy_id(a));
-	OK(rdma_destroy_id(b));
-	rdma_destroy_event_channel(ch);
+	conf_id_close(b);
 	close(ep);
 }
 
@@ -321,8 +316,7 @@ static void signal_with_sa_restart_goes_on(void)
 	EQ(g.ret, 0);
 	EQ(g.ev->event, RDMA_CM_EVENT_ADDR_RESOLVED);
 	OK(rdma_ack_cm_event(g.ev));
-	OK(rdma_destroy_id(id));
-	rdma_destroy_event_channel(g.ch);
+	conf_id_close(id);
 }
 
 static void get_blocks_until_event(void)
@@ -339,8 +333,7 @@ static void get_blocks_until_event(void)
 	EQ(g.ret, 0);
 	CHECK(g.ev->id == id);
 	OK(rdma_ack_cm_event(g.ev));
-	OK(rdma_destroy_id(id));
-	rdma_destroy_event_channel(g.ch);
+	conf_id_close(id);
 }
 
 static void several_getters_one_event_each(void)
@@ -430,8 +423,7 @@ static void ack_from_another_thread(void)
 	cause(id);
 	conf_join(conf_thread(ack_thread,
 			      conf_get(ch, id, RDMA_CM_EVENT_ADDR_RESOLVED)));
-	OK(rdma_destroy_id(id));
-	rdma_destroy_event_channel(ch);
+	conf_id_close(id);
 }
 
 /* Events do not leak to another channel. */

@@ -281,6 +281,18 @@ bool conf_iwarp(void)
 	return iwarp;
 }
 
+struct ibv_context *conf_open_device(void)
+{
+	struct ibv_device **list;
+	struct ibv_context *ctx;
+
+	MUST(list = ibv_get_device_list(NULL));
+	MUST(list[0]);
+	MUST(ctx = ibv_open_device(list[0]));
+	ibv_free_device_list(list);
+	return ctx;
+}
+
 void *conf_new(const char *symbol)
 {
 	void *p = dlsym(RTLD_DEFAULT, symbol);
@@ -298,6 +310,19 @@ bool conf_is_fill(const void *p, int byte, size_t n)
 		if (b[i] != (uint8_t)byte)
 			return false;
 	return true;
+}
+
+int conf_gid(struct ibv_context *ctx, struct ibv_port_attr *port, union ibv_gid *gid)
+{
+	conf_sa addr = conf_addr(AF_INET, 0);
+	struct sockaddr_in *in = (void *)&addr;
+
+	OK(ibv_query_port(ctx, 1, port));
+	for (int i = 0; i < port->gid_tbl_len; i++)
+		if (!ibv_query_gid(ctx, 1, i, gid) && gid->raw[10] == 0xff &&
+		    gid->raw[11] == 0xff && !memcmp(gid->raw + 12, &in->sin_addr, 4))
+			return i; /* of RoCE v1 or v2, whichever is first */
+	FAIL("no GID for the address");
 }
 
 /* Addresses. */
@@ -504,6 +529,25 @@ void conf_quiet_(const char *file, int line, struct rdma_event_channel *ch, int 
 	if (ev)
 		conf_fail(file, line, "unexpected %s, status %d",
 			  conf_event_name(ev->event), ev->status);
+}
+
+void conf_async_(const char *file, int line, struct ibv_context *ctx,
+		 enum ibv_event_type type, const void *object)
+{
+	struct pollfd fd = { .fd = ctx->async_fd, .events = POLLIN };
+	struct ibv_async_event ev;
+
+	do {
+		conf_at(file, line, ibv_event_type_str(type));
+		if (poll(&fd, 1, conf_ms(CONF_WAIT)) != 1)
+			conf_fail(file, line, "no event \"%s\"",
+				  ibv_event_type_str(type));
+		OK(ibv_get_async_event(ctx, &ev));
+		ibv_ack_async_event(&ev);
+	} while (ev.event_type != type);
+	if (object && (const void *)ev.element.qp != object)
+		conf_fail(file, line, "event \"%s\" is for another object",
+			  ibv_event_type_str(type));
 }
 
 /* Completions. */

@@ -131,6 +131,15 @@ void conf_at(const char *file, int line, const char *what);
 			FAIL("%s: returned %d, errno %d (%s), wanted -1, %s",    \
 			     #c, ret_, err_, strerror(err_), #e);                \
 	} while (0)
+/* A call that must return NULL with this errno. */
+#define NONE(c, e)                                                               \
+	do {                                                                     \
+		AT(#c);                                                          \
+		errno = 0;                                                       \
+		if ((c) || errno != (e))                                         \
+			FAIL("%s: errno %d (%s), wanted NULL, %s", #c, errno,    \
+			     strerror(errno), #e);                               \
+	} while (0)
 #define EQ(a, b)                                                                 \
 	do {                                                                     \
 		long long a_ = (long long)(a), b_ = (long long)(b);              \
@@ -149,6 +158,12 @@ int conf_ms(int ms);		/* scaled by CONF_SLOW and sanitizers */
 bool conf_is_fill(const void *p, int byte, size_t n);
 uint64_t conf_now(void);	/* monotonic ns */
 unsigned conf_env(const char *name, unsigned def);
+
+struct ibv_context *conf_open_device(void); /* the first of the list */
+
+/* Fills in port 1's attributes and the GID of the address under test; returns the GID's
+ * index. */
+int conf_gid(struct ibv_context *ctx, struct ibv_port_attr *port, union ibv_gid *gid);
 
 /* Addresses. port in host order. */
 typedef struct sockaddr_storage conf_sa;
@@ -176,8 +191,8 @@ void conf_quiet_(const char *file, int line, struct rdma_event_channel *ch, int 
 #define conf_quiet(ch, ms) conf_quiet_(__FILE__, __LINE__, ch, ms)
 /* Status of REJECTED when the peer's application rejects. */
 int conf_rejected(void);
-/* An event has these len bytes of private data: InfiniBand pads with zeros to the most that there
- * may be, iWARP tells the length. */
+/* An event has these len bytes of private data: InfiniBand pads with zeros to the most
+ * that there may be, iWARP tells the length. */
 void conf_private_(const char *file, int line, const struct rdma_conn_param *got,
 		   const void *data, size_t len, size_t most);
 #define conf_private(got, data, len, most)                                       \
@@ -186,40 +201,72 @@ bool conf_readable(int fd);
 const char *conf_event_name(int type);
 void conf_nonblock(int fd, bool on);
 
+/* The next asynchronous event of this type must come for this object (NULL: for any).
+ * Events of other types that come before it are passed over. Each is acknowledged. */
+void conf_async_(const char *file, int line, struct ibv_context *ctx,
+		 enum ibv_event_type type, const void *object);
+#define conf_async(ctx, type, object) conf_async_(__FILE__, __LINE__, ctx, type, object)
+
 /* Steps to a connection; each fails the case when it cannot be done. */
 struct rdma_event_channel *conf_channel(void);
 struct rdma_cm_id *conf_id(struct rdma_event_channel *ch);
+/* Destroys the id's QP and SRQ, if it has them, and the id. NULL is nothing to do. */
+void conf_id_free(struct rdma_cm_id *id);
+/* The same, and then the id's channel: nothing else may use that. */
+void conf_id_close(struct rdma_cm_id *id);
 struct rdma_cm_id *conf_listen(struct rdma_event_channel *ch, int family, int backlog);
 conf_sa conf_listen_addr(struct rdma_cm_id *listener); /* to connect to */
 struct rdma_cm_id *conf_addr_resolved(struct rdma_event_channel *ch, conf_sa dst);
 struct rdma_cm_id *conf_route_resolved(struct rdma_event_channel *ch, conf_sa dst);
+/* An id on a channel of its own, bound to the device by an address that it has resolved:
+ * for what needs id->verbs and id->pd and no connection. Freed by conf_id_close(). */
+struct rdma_cm_id *conf_device_id(void);
+/* Fetches and acknowledges a CONNECT_REQUEST, returns the new id. */
+struct rdma_cm_id *conf_request(struct rdma_event_channel *ch);
 void conf_qp(struct rdma_cm_id *id, unsigned wr);
 #define CONF_CAP(send, recv, sge)                                                \
 	{ .max_send_wr = send, .max_recv_wr = recv, .max_send_sge = sge, .max_recv_sge = 1 }
 struct rdma_conn_param conf_param(void); /* depths 1, retries 7, nothing else */
 
-/* A connected pair in one process: two channels, pumped by one thread. */
+/* A connected pair in one process: a listener, an active id (a), the passive id that its
+ * request made (p), and two channels, whose events the calls below fetch. */
 struct conf_opt {
 	int family;			/* 0: AF_INET */
 	unsigned wr;			/* 0: 16 */
 	unsigned sge;			/* 0: 1 */
-	const struct rdma_conn_param *connect, *accept; /* NULL: conf_param() */
+	uint8_t depth;			/* reads and atomics each way; 0: 1 */
+	const struct rdma_conn_param *connect, *accept; /* NULL: of depth */
 	bool connect_null, accept_null; /* pass NULL */
+	bool bare;			/* ids without QPs */
 	struct ibv_qp_init_attr *aattr, *pattr; /* own attributes */
 	void (*prepare)(struct rdma_cm_id *id, bool active); /* QP made, before connect/accept */
+	/* Where to keep memory of a and of p: len bytes, registered once the two are
+	 * connected (p's with paccess; 0: CONF_RW), and freed by conf_pair_free() unless
+	 * the case has done that. The case may register other memory in its place. NULL:
+	 * none. */
+	struct conf_buf *abuf, *pbuf;
+	size_t len;
+	int paccess;
 };
 struct conf_pair {
 	struct rdma_event_channel *ach, *lch;
 	struct rdma_cm_id *listener, *a, *p;
 	struct conf_opt opt;
 };
+/* Connects: all of the three steps below. opt may be NULL. */
 void conf_pair_open(struct conf_pair *c, const struct conf_opt *opt);
-/* Up to the fetched and acked CONNECT_REQUEST, c->p with a QP. */
+/* Everything up to rdma_connect(): the listener, and c->a with its route and a QP. */
+void conf_pair_resolve(struct conf_pair *c, const struct conf_opt *opt);
+/* conf_pair_resolve(), rdma_connect(), then conf_request() and a QP for c->p. */
 void conf_pair_request(struct conf_pair *c, const struct conf_opt *opt);
+/* rdma_accept() and both ESTABLISHED events; registers the memory. */
 void conf_pair_accept(struct conf_pair *c);
-void conf_pair_disconnect(struct conf_pair *c); /* a first, clean */
-void conf_pair_free(struct conf_pair *c); /* QPs, ids, channels */
-void conf_pair_close(struct conf_pair *c); /* disconnect + free */
+/* c->a first, then c->p; both DISCONNECTED events. */
+void conf_pair_disconnect(struct conf_pair *c);
+/* QPs in whatever state, memory, ids, channels: each that is there. */
+void conf_pair_free(struct conf_pair *c);
+/* conf_pair_disconnect() and conf_pair_free(). */
+void conf_pair_close(struct conf_pair *c);
 
 /* Completions. */
 void conf_wc_(const char *file, int line, struct ibv_cq *cq, struct ibv_wc *wc);
@@ -234,6 +281,11 @@ void conf_wc_none_(const char *file, int line, struct ibv_cq *cq, int ms);
 
 enum ibv_qp_state conf_qp_state(struct ibv_qp *qp);
 void conf_qp_query(struct ibv_qp *qp, struct ibv_qp_attr *attr);
+/* ibv_modify_qp() to attr.qp_state (INIT, RTR, RTS) with those attributes of attr that
+ * this type of QP must be given there and no others; to another state, with none. Both
+ * return what the verb does. */
+int conf_qp_modify(struct ibv_qp *qp, struct ibv_qp_attr attr);
+int conf_qp_to(struct ibv_qp *qp, enum ibv_qp_state state);
 /* The QP is in this state; siw never tells. */
 #define QP_STATE(qp, want)                                                       \
 	do {                                                                     \
@@ -262,9 +314,19 @@ struct ibv_send_wr conf_wr(uint64_t wr_id, int opcode, struct ibv_sge *sge, int 
 int conf_post(struct ibv_qp *qp, struct ibv_send_wr *wr);
 int conf_recv(struct ibv_qp *qp, uint64_t wr_id, struct conf_buf *b, size_t off,
 	      size_t len);
+/* The same of a shared receive queue, len bytes at b->p + off. */
+int conf_srq_recv(struct ibv_srq *srq, uint64_t wr_id, struct conf_buf *b, size_t off,
+		  size_t len);
 struct ibv_sge conf_sge(struct conf_buf *b, size_t off, size_t len);
+/* A write, read or atomic (whose operands are the caller's to set) of memory at raddr. */
 struct ibv_send_wr conf_rdma(uint64_t wr_id, int opcode, struct ibv_sge *sge, int n,
 			     const void *raddr, uint32_t rkey);
+
+/* A bind of a type 2 window, which has this key then, and an IBV_WR_LOCAL_INV or
+ * IBV_WR_SEND_WITH_INV of such a key. */
+struct ibv_send_wr conf_bind(uint64_t wr_id, struct ibv_mw *mw, uint32_t rkey,
+			     struct ibv_mw_bind_info info);
+struct ibv_send_wr conf_inv(uint64_t wr_id, int opcode, uint32_t rkey);
 
 /* A thread that ends in time or fails the case. */
 pthread_t conf_thread(void *(*fn)(void *), void *arg);

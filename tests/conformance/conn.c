@@ -18,6 +18,25 @@ struct rdma_cm_id *conf_id(struct rdma_event_channel *ch)
 	return id;
 }
 
+void conf_id_free(struct rdma_cm_id *id)
+{
+	if (!id)
+		return;
+	if (id->qp)
+		rdma_destroy_qp(id);
+	if (id->srq)
+		rdma_destroy_srq(id);
+	OK(rdma_destroy_id(id));
+}
+
+void conf_id_close(struct rdma_cm_id *id)
+{
+	struct rdma_event_channel *ch = id->channel;
+
+	conf_id_free(id);
+	rdma_destroy_event_channel(ch);
+}
+
 struct rdma_cm_id *conf_listen(struct rdma_event_channel *ch, int family, int backlog)
 {
 	conf_sa addr = conf_addr(family, 0);
@@ -52,6 +71,20 @@ struct rdma_cm_id *conf_route_resolved(struct rdma_event_channel *ch, conf_sa ds
 
 	OK(rdma_resolve_route(id, 2000));
 	conf_expect(ch, id, RDMA_CM_EVENT_ROUTE_RESOLVED);
+	return id;
+}
+
+struct rdma_cm_id *conf_device_id(void)
+{
+	return conf_addr_resolved(conf_channel(), conf_addr(AF_INET, 7000));
+}
+
+struct rdma_cm_id *conf_request(struct rdma_event_channel *ch)
+{
+	struct rdma_cm_event *ev = conf_get(ch, NULL, RDMA_CM_EVENT_CONNECT_REQUEST);
+	struct rdma_cm_id *id = ev->id;
+
+	OK(rdma_ack_cm_event(ev));
 	return id;
 }
 
@@ -94,6 +127,8 @@ static void pair_qp(struct conf_pair *c, struct rdma_cm_id *id, bool active)
 {
 	struct ibv_qp_init_attr *attr = active ? c->opt.aattr : c->opt.pattr;
 
+	if (c->opt.bare)
+		return;
 	if (attr)
 		OK(rdma_create_qp(id, NULL, attr));
 	else
@@ -102,11 +137,18 @@ static void pair_qp(struct conf_pair *c, struct rdma_cm_id *id, bool active)
 		c->opt.prepare(id, active);
 }
 
-void conf_pair_request(struct conf_pair *c, const struct conf_opt *opt)
+static struct rdma_conn_param pair_param(const struct conf_pair *c,
+					 const struct rdma_conn_param *own)
 {
-	struct rdma_conn_param param;
-	struct rdma_cm_event *ev;
+	struct rdma_conn_param param = own ? *own : conf_param();
 
+	if (!own && c->opt.depth)
+		param.responder_resources = param.initiator_depth = c->opt.depth;
+	return param;
+}
+
+void conf_pair_resolve(struct conf_pair *c, const struct conf_opt *opt)
+{
 	memset(c, 0, sizeof(*c));
 	if (opt)
 		c->opt = *opt;
@@ -115,7 +157,15 @@ void conf_pair_request(struct conf_pair *c, const struct conf_opt *opt)
 	c->listener = conf_listen(c->lch, c->opt.family ? c->opt.family : AF_INET, 8);
 	c->a = conf_route_resolved(c->ach, conf_listen_addr(c->listener));
 	pair_qp(c, c->a, true);
-	param = c->opt.connect ? *c->opt.connect : conf_param();
+}
+
+void conf_pair_request(struct conf_pair *c, const struct conf_opt *opt)
+{
+	struct rdma_conn_param param;
+	struct rdma_cm_event *ev;
+
+	conf_pair_resolve(c, opt);
+	param = pair_param(c, c->opt.connect);
 	OK(rdma_connect(c->a, c->opt.connect_null ? NULL : &param));
 	ev = conf_get(c->lch, NULL, RDMA_CM_EVENT_CONNECT_REQUEST);
 	CHECK(ev->listen_id == c->listener);
@@ -126,11 +176,16 @@ void conf_pair_request(struct conf_pair *c, const struct conf_opt *opt)
 
 void conf_pair_accept(struct conf_pair *c)
 {
-	struct rdma_conn_param param = c->opt.accept ? *c->opt.accept : conf_param();
+	struct rdma_conn_param param = pair_param(c, c->opt.accept);
+	int access = c->opt.paccess ? c->opt.paccess : CONF_RW;
 
 	OK(rdma_accept(c->p, c->opt.accept_null ? NULL : &param));
 	conf_expect(c->ach, c->a, RDMA_CM_EVENT_ESTABLISHED);
 	conf_expect(c->lch, c->p, RDMA_CM_EVENT_ESTABLISHED);
+	if (c->opt.abuf)
+		*c->opt.abuf = conf_buf(c->a->pd, c->opt.len, CONF_RW);
+	if (c->opt.pbuf)
+		*c->opt.pbuf = conf_buf(c->p->pd, c->opt.len, access);
 }
 
 void conf_pair_open(struct conf_pair *c, const struct conf_opt *opt)
@@ -147,22 +202,20 @@ void conf_pair_disconnect(struct conf_pair *c)
 	conf_expect(c->ach, c->a, RDMA_CM_EVENT_DISCONNECTED);
 }
 
-static void free_id(struct rdma_cm_id *id)
-{
-	if (!id)
-		return;
-	if (id->qp)
-		rdma_destroy_qp(id);
-	if (id->srq)
-		rdma_destroy_srq(id);
-	OK(rdma_destroy_id(id));
-}
-
 void conf_pair_free(struct conf_pair *c)
 {
-	free_id(c->a);
-	free_id(c->p);
-	free_id(c->listener);
+	/* QPs before the memory that they may be using. */
+	if (c->a && c->a->qp)
+		rdma_destroy_qp(c->a);
+	if (c->p && c->p->qp)
+		rdma_destroy_qp(c->p);
+	if (c->opt.abuf)
+		conf_buf_free(c->opt.abuf);
+	if (c->opt.pbuf)
+		conf_buf_free(c->opt.pbuf);
+	conf_id_free(c->a);
+	conf_id_free(c->p);
+	conf_id_free(c->listener);
 	rdma_destroy_event_channel(c->ach);
 	rdma_destroy_event_channel(c->lch);
 	memset(c, 0, sizeof(*c));
@@ -193,6 +246,39 @@ enum ibv_qp_state conf_qp_state(struct ibv_qp *qp)
 
 	conf_qp_query(qp, &attr);
 	return attr.qp_state;
+}
+
+int conf_qp_modify(struct ibv_qp *qp, struct ibv_qp_attr attr)
+{
+	const bool uc = qp->qp_type == IBV_QPT_UC;
+	int mask = IBV_QP_STATE;
+
+	switch (attr.qp_state) {
+	case IBV_QPS_INIT:
+		mask |= IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS;
+		break;
+	case IBV_QPS_RTR:
+		mask |= IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN;
+		if (!uc && qp->qp_type != IBV_QPT_XRC_SEND)
+			mask |= IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
+		break;
+	case IBV_QPS_RTS:
+		mask |= IBV_QP_SQ_PSN | (uc ? 0 : IBV_QP_TIMEOUT);
+		if (!uc && qp->qp_type != IBV_QPT_XRC_RECV)
+			mask |= IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
+				IBV_QP_MAX_QP_RD_ATOMIC;
+		break;
+	default:
+		break;
+	}
+	return ibv_modify_qp(qp, &attr, mask);
+}
+
+int conf_qp_to(struct ibv_qp *qp, enum ibv_qp_state state)
+{
+	struct ibv_qp_attr attr = { .qp_state = state };
+
+	return ibv_modify_qp(qp, &attr, IBV_QP_STATE);
 }
 
 void conf_qp_wait_(const char *file, int line, struct ibv_qp *qp, int state)
@@ -281,8 +367,30 @@ struct ibv_send_wr conf_rdma(uint64_t wr_id, int opcode, struct ibv_sge *sge, in
 {
 	struct ibv_send_wr wr = conf_wr(wr_id, opcode, sge, n);
 
-	wr.wr.rdma.remote_addr = (uintptr_t)raddr;
-	wr.wr.rdma.rkey = rkey;
+	wr.wr.rdma.remote_addr = (uintptr_t)raddr; /* is atomic.remote_addr, too */
+	if (opcode == IBV_WR_ATOMIC_FETCH_AND_ADD || opcode == IBV_WR_ATOMIC_CMP_AND_SWP)
+		wr.wr.atomic.rkey = rkey;
+	else
+		wr.wr.rdma.rkey = rkey;
+	return wr;
+}
+
+struct ibv_send_wr conf_bind(uint64_t wr_id, struct ibv_mw *mw, uint32_t rkey,
+			     struct ibv_mw_bind_info info)
+{
+	struct ibv_send_wr wr = conf_wr(wr_id, IBV_WR_BIND_MW, NULL, 0);
+
+	wr.bind_mw.mw = mw;
+	wr.bind_mw.rkey = rkey;
+	wr.bind_mw.bind_info = info;
+	return wr;
+}
+
+struct ibv_send_wr conf_inv(uint64_t wr_id, int opcode, uint32_t rkey)
+{
+	struct ibv_send_wr wr = conf_wr(wr_id, opcode, NULL, 0);
+
+	wr.invalidate_rkey = rkey;
 	return wr;
 }
 
@@ -305,4 +413,13 @@ int conf_recv(struct ibv_qp *qp, uint64_t wr_id, struct conf_buf *b, size_t off,
 		wr.num_sge = 1;
 	}
 	return ibv_post_recv(qp, &wr, &bad);
+}
+
+int conf_srq_recv(struct ibv_srq *srq, uint64_t wr_id, struct conf_buf *b, size_t off,
+		  size_t len)
+{
+	struct ibv_sge sge = conf_sge(b, off, len);
+	struct ibv_recv_wr wr = { .wr_id = wr_id, .sg_list = &sge, .num_sge = 1 }, *bad;
+
+	return ibv_post_srq_recv(srq, &wr, &bad);
 }

@@ -26,12 +26,10 @@ static void request_event_fields(void)
 	};
 	struct rdma_conn_param *got;
 	struct rdma_cm_event *ev;
-	struct conf_pair c = { .lch = conf_channel(), .ach = conf_channel() };
+	struct conf_pair c;
 
 	fill_data();
-	c.listener = conf_listen(c.lch, AF_INET, 4);
-	c.a = conf_route_resolved(c.ach, conf_listen_addr(c.listener));
-	conf_qp(c.a, 4);
+	conf_pair_resolve(&c, NULL);
 	OK(rdma_connect(c.a, &param));
 	ev = conf_get(c.lch, NULL, RDMA_CM_EVENT_CONNECT_REQUEST);
 	got = &ev->param.conn;
@@ -52,11 +50,9 @@ static void request_retries_are_clamped(void)
 {
 	struct rdma_conn_param param = { .retry_count = 15, .rnr_retry_count = 200 };
 	struct rdma_cm_event *ev;
-	struct conf_pair c = { .lch = conf_channel(), .ach = conf_channel() };
+	struct conf_pair c;
 
-	c.listener = conf_listen(c.lch, AF_INET, 4);
-	c.a = conf_route_resolved(c.ach, conf_listen_addr(c.listener));
-	conf_qp(c.a, 4);
+	conf_pair_resolve(&c, NULL);
 	OK(rdma_connect(c.a, &param));
 	ev = conf_get(c.lch, NULL, RDMA_CM_EVENT_CONNECT_REQUEST);
 	EQ(ev->param.conn.retry_count, 7);
@@ -72,11 +68,9 @@ static void connect_without_param(void)
 	struct ibv_device_attr dev;
 	struct rdma_conn_param *got;
 	struct rdma_cm_event *ev;
-	struct conf_pair c = { .lch = conf_channel(), .ach = conf_channel() };
+	struct conf_pair c;
 
-	c.listener = conf_listen(c.lch, AF_INET, 4);
-	c.a = conf_route_resolved(c.ach, conf_listen_addr(c.listener));
-	conf_qp(c.a, 4);
+	conf_pair_resolve(&c, NULL);
 	OK(ibv_query_device(c.a->verbs, &dev));
 	OK(rdma_connect(c.a, NULL));
 	ev = conf_get(c.lch, NULL, RDMA_CM_EVENT_CONNECT_REQUEST);
@@ -146,13 +140,11 @@ static void check_request_data(unsigned len)
 {
 	struct rdma_conn_param param = conf_param();
 	struct rdma_cm_event *ev;
-	struct conf_pair c = { .lch = conf_channel(), .ach = conf_channel() };
+	struct conf_pair c;
 
 	param.private_data = data;
 	param.private_data_len = len;
-	c.listener = conf_listen(c.lch, AF_INET, 4);
-	c.a = conf_route_resolved(c.ach, conf_listen_addr(c.listener));
-	conf_qp(c.a, 4);
+	conf_pair_resolve(&c, NULL);
 	OK(rdma_connect(c.a, &param));
 	ev = conf_get(c.lch, NULL, RDMA_CM_EVENT_CONNECT_REQUEST);
 	conf_private(&ev->param.conn, data, len, 56);
@@ -173,12 +165,9 @@ static void private_data_of_connect(void)
 static void private_data_of_connect_too_long(void)
 {
 	struct rdma_conn_param param = conf_param();
-	struct rdma_cm_event *ev;
-	struct conf_pair c = { .lch = conf_channel(), .ach = conf_channel() };
+	struct conf_pair c;
 
-	c.listener = conf_listen(c.lch, AF_INET, 4);
-	c.a = conf_route_resolved(c.ach, conf_listen_addr(c.listener));
-	conf_qp(c.a, 4);
+	conf_pair_resolve(&c, NULL);
 	param.private_data = data;
 	param.private_data_len = 57;
 	ERR(rdma_connect(c.a, &param), EINVAL);
@@ -186,9 +175,7 @@ static void private_data_of_connect_too_long(void)
 	ERR(rdma_connect(c.a, &param), EINVAL);
 	param.private_data_len = 56;
 	OK(rdma_connect(c.a, &param)); /* a refused call may be repeated */
-	ev = conf_get(c.lch, NULL, RDMA_CM_EVENT_CONNECT_REQUEST);
-	c.p = ev->id;
-	OK(rdma_ack_cm_event(ev));
+	c.p = conf_request(c.lch);
 	conf_pair_free(&c);
 }
 
@@ -299,15 +286,6 @@ static void rejected_id_cannot_connect_again(void)
 
 /* The QP at each moment. */
 
-static void wait_readable(struct rdma_event_channel *ch)
-{
-	struct pollfd p = { .fd = ch->fd, .events = POLLIN };
-
-	AT("waiting for the channel to become readable");
-	if (poll(&p, 1, conf_ms(CONF_WAIT)) != 1)
-		FAIL("the channel does not become readable");
-}
-
 static void qp_states_on_the_way(void)
 {
 	struct rdma_conn_param param = conf_param();
@@ -318,7 +296,7 @@ static void qp_states_on_the_way(void)
 	EQ(conf_qp_state(c.p->qp), IBV_QPS_INIT);
 	OK(rdma_accept(c.p, &param));
 	EQ(conf_qp_state(c.p->qp), IBV_QPS_RTS);
-	wait_readable(c.ach);
+	WAIT_FOR(conf_readable(c.ach->fd));
 	EQ(conf_qp_state(c.a->qp), IBV_QPS_INIT); /* until its event is fetched */
 	conf_quiet(c.lch, CONF_QUIET); /* ... no RTU, so nothing here */
 	conf_expect(c.ach, c.a, RDMA_CM_EVENT_ESTABLISHED);
@@ -329,8 +307,7 @@ static void qp_states_on_the_way(void)
 
 static void qp_access_before_connecting(void)
 {
-	struct rdma_event_channel *ch = conf_channel();
-	struct rdma_cm_id *id = conf_addr_resolved(ch, conf_addr(AF_INET, 7000));
+	struct rdma_cm_id *id = conf_device_id();
 	struct ibv_qp_attr attr;
 
 	conf_qp(id, 4);
@@ -339,9 +316,7 @@ static void qp_access_before_connecting(void)
 	EQ(attr.qp_access_flags, 0);
 	EQ(attr.port_num, id->port_num);
 	EQ(attr.pkey_index, 0);
-	rdma_destroy_qp(id);
-	OK(rdma_destroy_id(id));
-	rdma_destroy_event_channel(ch);
+	conf_id_close(id);
 }
 
 static void qp_attributes_when_connected(void)
@@ -393,16 +368,13 @@ static void psns_cross(void)
 
 static void connect_in_wrong_states(void)
 {
-	struct rdma_event_channel *ch = conf_channel();
 	struct rdma_conn_param param = conf_param();
-	struct rdma_cm_id *id = conf_addr_resolved(ch, conf_addr(AF_INET, 7000));
+	struct rdma_cm_id *id = conf_device_id();
 
 	ERR(rdma_connect(id, &param), EINVAL); /* no route yet */
 	conf_qp(id, 4);
 	ERR(rdma_connect(id, &param), EINVAL);
-	rdma_destroy_qp(id);
-	OK(rdma_destroy_id(id));
-	rdma_destroy_event_channel(ch);
+	conf_id_close(id);
 }
 
 static void connect_unbound(void)
@@ -416,8 +388,7 @@ static void connect_unbound(void)
 	ch = conf_channel();
 	id = conf_id(ch);
 	ERR(rdma_connect(id, &param), EINVAL);
-	OK(rdma_destroy_id(id));
-	rdma_destroy_event_channel(ch);
+	conf_id_close(id);
 }
 
 static void connect_without_qp_and_param(void)
@@ -426,8 +397,7 @@ static void connect_without_qp_and_param(void)
 	struct rdma_cm_id *id = conf_route_resolved(ch, conf_addr(AF_INET, 7000));
 
 	ERR(rdma_connect(id, NULL), EINVAL);
-	OK(rdma_destroy_id(id));
-	rdma_destroy_event_channel(ch);
+	conf_id_close(id);
 }
 
 static void connect_twice(void)
@@ -482,15 +452,13 @@ static void accept_after_reject(void)
 
 static void accept_idle(void)
 {
-	struct rdma_event_channel *ch = conf_channel();
 	struct rdma_conn_param param = conf_param();
-	struct rdma_cm_id *id = conf_addr_resolved(ch, conf_addr(AF_INET, 7000));
+	struct rdma_cm_id *id = conf_device_id();
 
 	ERR(rdma_accept(id, &param), EINVAL);
 	ERR(rdma_reject(id, NULL, 0), EINVAL);
 	ERR(rdma_establish(id), EINVAL);
-	OK(rdma_destroy_id(id));
-	rdma_destroy_event_channel(ch);
+	conf_id_close(id);
 }
 
 /* One end goes away on the way. */
@@ -501,8 +469,7 @@ static void active_destroyed_before_accept(void)
 	struct conf_pair c;
 
 	conf_pair_request(&c, NULL);
-	rdma_destroy_qp(c.a);
-	OK(rdma_destroy_id(c.a));
+	conf_id_free(c.a);
 	c.a = NULL;
 	conf_quiet(c.lch, CONF_QUIET); /* no events before accept */
 	conf_settle(); /* the end was seen */
@@ -518,9 +485,8 @@ static void active_destroyed_before_its_event(void)
 
 	conf_pair_request(&c, NULL);
 	OK(rdma_accept(c.p, &param));
-	wait_readable(c.ach);
-	rdma_destroy_qp(c.a);
-	OK(rdma_destroy_id(c.a)); /* drops the event */
+	WAIT_FOR(conf_readable(c.ach->fd));
+	conf_id_free(c.a); /* drops the event */
 	c.a = NULL;
 	CHECK(!conf_readable(c.ach->fd));
 	conf_expect_status(c.lch, c.p, RDMA_CM_EVENT_REJECTED, conf_rejected());
@@ -533,8 +499,7 @@ static void passive_destroyed_before_accept(void)
 	struct conf_pair c;
 
 	conf_pair_request(&c, NULL);
-	rdma_destroy_qp(c.p);
-	OK(rdma_destroy_id(c.p));
+	conf_id_free(c.p);
 	c.p = NULL;
 	conf_expect_status(c.ach, c.a, RDMA_CM_EVENT_REJECTED, conf_rejected());
 	conf_pair_free(&c);
@@ -550,9 +515,8 @@ static void passive_destroyed_after_accept(void)
 
 	conf_pair_request(&c, NULL);
 	OK(rdma_accept(c.p, &param));
-	wait_readable(c.ach);
-	rdma_destroy_qp(c.p);
-	OK(rdma_destroy_id(c.p));
+	WAIT_FOR(conf_readable(c.ach->fd));
+	conf_id_free(c.p);
 	c.p = NULL;
 	conf_settle();
 	MUST(ev = conf_next(c.ach, conf_ms(CONF_WAIT)));
@@ -570,24 +534,14 @@ static void passive_destroyed_after_accept(void)
 static void simultaneous_connects(void)
 {
 	struct rdma_conn_param param = conf_param();
-	struct conf_pair x = { .lch = conf_channel(), .ach = conf_channel() };
-	struct conf_pair y = { .lch = conf_channel(), .ach = conf_channel() };
-	struct rdma_cm_event *ev;
+	struct conf_pair x, y;
 
-	x.listener = conf_listen(x.lch, AF_INET, 4);
-	y.listener = conf_listen(y.lch, AF_INET, 4);
-	x.a = conf_route_resolved(x.ach, conf_listen_addr(x.listener));
-	y.a = conf_route_resolved(y.ach, conf_listen_addr(y.listener));
-	conf_qp(x.a, 4);
-	conf_qp(y.a, 4);
+	conf_pair_resolve(&x, NULL);
+	conf_pair_resolve(&y, NULL);
 	OK(rdma_connect(x.a, &param));
 	OK(rdma_connect(y.a, &param));
-	ev = conf_get(x.lch, NULL, RDMA_CM_EVENT_CONNECT_REQUEST);
-	x.p = ev->id;
-	OK(rdma_ack_cm_event(ev));
-	ev = conf_get(y.lch, NULL, RDMA_CM_EVENT_CONNECT_REQUEST);
-	y.p = ev->id;
-	OK(rdma_ack_cm_event(ev));
+	x.p = conf_request(x.lch);
+	y.p = conf_request(y.lch);
 	conf_qp(x.p, 4);
 	conf_qp(y.p, 4);
 	conf_pair_accept(&x);

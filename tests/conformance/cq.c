@@ -5,19 +5,14 @@
 static struct conf_pair c;
 static struct conf_buf b;
 
+/* c with memory, which both ends use. */
 static void start(const struct conf_opt *opt)
 {
-	conf_pair_open(&c, opt);
-	b = conf_buf(c.a->pd, 65536, CONF_RW);
-}
+	struct conf_opt o = opt ? *opt : (struct conf_opt){ 0 };
 
-static void stop(void)
-{
-	conf_pair_disconnect(&c);
-	rdma_destroy_qp(c.a);
-	rdma_destroy_qp(c.p);
-	conf_buf_free(&b);
-	conf_pair_free(&c);
+	o.abuf = &b;
+	o.len = 65536;
+	conf_pair_open(&c, &o);
 }
 
 static void send_flags(uint64_t wr_id, int flags)
@@ -62,7 +57,7 @@ static void not_armed_is_silent(void)
 	recvs(2);
 	send_flags(1, 0);
 	CHECK(!fires(c.p->recv_cq_channel, 50));
-	stop();
+	conf_pair_close(&c);
 }
 
 static void armed_fires_once(void)
@@ -78,7 +73,7 @@ static void armed_fires_once(void)
 	OK(ibv_req_notify_cq(c.p->recv_cq, 0));
 	send_flags(3, 0);
 	take(c.p->recv_cq_channel, c.p->recv_cq, c.p);
-	stop();
+	conf_pair_close(&c);
 }
 
 /* Arming looks forward only: poll again after it, as every manual says. */
@@ -96,7 +91,7 @@ static void arming_ignores_what_is_there(void)
 	conf_wc(c.p->recv_cq, &wc);
 	send_flags(2, 0);
 	take(c.p->recv_cq_channel, c.p->recv_cq, c.p);
-	stop();
+	conf_pair_close(&c);
 }
 
 static void send_queue_fires_as_well(void)
@@ -111,7 +106,7 @@ static void send_queue_fires_as_well(void)
 	OK(conf_post(c.a->qp, &wr));
 	take(c.a->send_cq_channel, c.a->send_cq, c.a);
 	conf_wc_ok(c.a->send_cq, 1);
-	stop();
+	conf_pair_close(&c);
 }
 
 static void solicited_only(void)
@@ -123,7 +118,7 @@ static void solicited_only(void)
 	CHECK(!fires(c.p->recv_cq_channel, 50));
 	send_flags(2, IBV_SEND_SOLICITED);
 	take(c.p->recv_cq_channel, c.p->recv_cq, c.p);
-	stop();
+	conf_pair_close(&c);
 }
 
 static void solicited_only_fires_for_errors(void)
@@ -136,9 +131,6 @@ static void solicited_only_fires_for_errors(void)
 	conf_expect(c.ach, c.a, RDMA_CM_EVENT_DISCONNECTED);
 	OK(rdma_disconnect(c.a));
 	conf_expect(c.lch, c.p, RDMA_CM_EVENT_DISCONNECTED);
-	rdma_destroy_qp(c.a);
-	rdma_destroy_qp(c.p);
-	conf_buf_free(&b);
 	conf_pair_free(&c);
 }
 
@@ -151,7 +143,7 @@ static void arming_twice_widens(void)
 	OK(ibv_req_notify_cq(c.p->recv_cq, 0));
 	send_flags(1, 0);
 	take(c.p->recv_cq_channel, c.p->recv_cq, c.p);
-	stop();
+	conf_pair_close(&c);
 }
 
 static void arming_twice_does_not_narrow(void)
@@ -162,7 +154,7 @@ static void arming_twice_does_not_narrow(void)
 	OK(ibv_req_notify_cq(c.p->recv_cq, 1));
 	send_flags(1, 0);
 	take(c.p->recv_cq_channel, c.p->recv_cq, c.p);
-	stop();
+	conf_pair_close(&c);
 }
 
 static void nonblocking_channel(void)
@@ -173,7 +165,7 @@ static void nonblocking_channel(void)
 	start(NULL);
 	conf_nonblock(c.p->recv_cq_channel->fd, true);
 	ERR(ibv_get_cq_event(c.p->recv_cq_channel, &cq, &ctx), EAGAIN);
-	stop();
+	conf_pair_close(&c);
 }
 
 /* The usual loop of event-driven programs, as fast as it goes. No wake-up may be
@@ -227,7 +219,7 @@ static void no_wake_up_is_lost(void)
 	}
 	conf_join(t);
 	EQ(l.got, l.n);
-	stop();
+	conf_pair_close(&c);
 }
 
 struct destroyer {
@@ -252,8 +244,7 @@ static void destroy_waits_for_acknowledged_events(void)
 		.cap = CONF_CAP(4, 4, 1),
 	};
 	struct conf_opt opt = { .pattr = &attr };
-	struct rdma_event_channel *ch = conf_channel();
-	struct rdma_cm_id *id = conf_addr_resolved(ch, conf_addr(AF_INET, 7000));
+	struct rdma_cm_id *id = conf_device_id();
 	struct destroyer d = { 0 };
 	struct ibv_cq *cq;
 	pthread_t t;
@@ -275,11 +266,8 @@ static void destroy_waits_for_acknowledged_events(void)
 	ibv_ack_cq_events(cq, 1);
 	conf_join(t);
 	OK(ibv_destroy_comp_channel(cc));
-	rdma_destroy_qp(c.a);
-	conf_buf_free(&b);
 	conf_pair_free(&c);
-	OK(rdma_destroy_id(id));
-	rdma_destroy_event_channel(ch);
+	conf_id_close(id);
 }
 
 static void destroy_in_use(void)
@@ -290,14 +278,13 @@ static void destroy_in_use(void)
 	EQ(ibv_dealloc_pd(c.a->pd), EBUSY);
 	recvs(1);
 	send_flags(1, 0); /* nothing was harmed */
-	stop();
+	conf_pair_close(&c);
 }
 
 /* One CQ serves the queues of two connections and both directions. */
 static void shared_by_all(void)
 {
-	struct rdma_event_channel *ch = conf_channel();
-	struct rdma_cm_id *id = conf_addr_resolved(ch, conf_addr(AF_INET, 7000));
+	struct rdma_cm_id *id = conf_device_id();
 	struct ibv_qp_init_attr attr = {
 		.qp_type = IBV_QPT_RC,
 		.cap = CONF_CAP(8, 8, 1),
@@ -337,15 +324,13 @@ static void shared_by_all(void)
 		conf_pair_close(&q[i]);
 	conf_buf_free(&b);
 	OK(ibv_destroy_cq(cq));
-	OK(rdma_destroy_id(id));
-	rdma_destroy_event_channel(ch);
+	conf_id_close(id);
 }
 
 /* More completions than the CQ holds: CQ_ERR, and nothing is overwritten. */
 static void overrun(void)
 {
-	struct rdma_event_channel *ch = conf_channel();
-	struct rdma_cm_id *id = conf_addr_resolved(ch, conf_addr(AF_INET, 7000));
+	struct rdma_cm_id *id = conf_device_id();
 	struct ibv_qp_init_attr attr = {
 		.qp_type = IBV_QPT_RC,
 		.cap = CONF_CAP(64, 4, 1),
@@ -355,7 +340,6 @@ static void overrun(void)
 	struct ibv_send_wr wr;
 	struct ibv_sge sge;
 	struct pollfd fd;
-	bool seen = false;
 	int room;
 
 	MUST(attr.send_cq = ibv_create_cq(id->verbs, 4, NULL, NULL, 0));
@@ -371,13 +355,7 @@ static void overrun(void)
 			break;
 	}
 	fd = (struct pollfd){ .fd = id->verbs->async_fd, .events = POLLIN };
-	while (!seen) {
-		AT("waiting for CQ_ERR");
-		CHECK(poll(&fd, 1, conf_ms(CONF_WAIT)) == 1);
-		OK(ibv_get_async_event(id->verbs, &ev));
-		seen = ev.event_type == IBV_EVENT_CQ_ERR && ev.element.cq == attr.send_cq;
-		ibv_ack_async_event(&ev);
-	}
+	conf_async(id->verbs, IBV_EVENT_CQ_ERR, attr.send_cq);
 	for (int i = 0; i < room; i++)
 		conf_wc_ok(attr.send_cq, i);
 	/* Take what else was said, or the destroys below would wait. */
@@ -385,19 +363,14 @@ static void overrun(void)
 		OK(ibv_get_async_event(id->verbs, &ev));
 		ibv_ack_async_event(&ev);
 	}
-	rdma_destroy_qp(c.a);
-	rdma_destroy_qp(c.p);
-	conf_buf_free(&b);
 	conf_pair_free(&c);
 	OK(ibv_destroy_cq(attr.send_cq));
-	OK(rdma_destroy_id(id));
-	rdma_destroy_event_channel(ch);
+	conf_id_close(id);
 }
 
 static void extended_cq(void)
 {
-	struct rdma_event_channel *ch = conf_channel();
-	struct rdma_cm_id *id = conf_addr_resolved(ch, conf_addr(AF_INET, 7000));
+	struct rdma_cm_id *id = conf_device_id();
 	struct ibv_cq_init_attr_ex cattr = {
 		.cqe = 16,
 		.wc_flags = IBV_WC_EX_WITH_BYTE_LEN | IBV_WC_EX_WITH_IMM | IBV_WC_EX_WITH_QP_NUM,
@@ -434,18 +407,12 @@ static void extended_cq(void)
 	EQ(ibv_wc_read_qp_num(cq), c.p->qp->qp_num);
 	EQ(ibv_next_poll(cq), ENOENT);
 	ibv_end_poll(cq);
-	conf_pair_disconnect(&c);
-	rdma_destroy_qp(c.a);
-	rdma_destroy_qp(c.p);
-	conf_buf_free(&b);
-	conf_pair_free(&c);
+	conf_pair_close(&c);
 	OK(ibv_destroy_cq(ibv_cq_ex_to_cq(cq)));
-	OK(rdma_destroy_id(id));
-	rdma_destroy_event_channel(ch);
+	conf_id_close(id);
 }
 
-/* A passive QP with an SRQ of its own. */
-static struct rdma_event_channel *srq_ch;
+/* c whose passive QP receives from an SRQ, which has three receives. */
 static struct rdma_cm_id *srq_id;
 static struct ibv_srq *srq;
 static struct pollfd async;
@@ -458,35 +425,25 @@ static void srq_start(void)
 		.cap = CONF_CAP(8, 8, 1),
 	};
 	struct conf_opt opt = { .pattr = &attr };
-	struct ibv_recv_wr rwr, *bad;
-	struct ibv_sge sge;
 
-	srq_ch = conf_channel();
-	srq_id = conf_addr_resolved(srq_ch, conf_addr(AF_INET, 7000));
+	srq_id = conf_device_id();
 	MUST(srq = attr.srq = ibv_create_srq(srq_id->pd, &sattr));
 	start(&opt);
-	sge = conf_sge(&b, 4096, 64);
-	rwr = (struct ibv_recv_wr){ .wr_id = 1, .sg_list = &sge, .num_sge = 1 };
 	for (int i = 0; i < 3; i++)
-		OK(ibv_post_srq_recv(srq, &rwr, &bad));
+		OK(conf_srq_recv(srq, 1, &b, 4096, 64));
 	async = (struct pollfd){ .fd = srq_id->verbs->async_fd, .events = POLLIN };
 }
 
 static void srq_stop(void)
 {
-	rdma_destroy_qp(c.a);
-	rdma_destroy_qp(c.p);
-	OK(ibv_destroy_srq(srq));
-	conf_buf_free(&b);
 	conf_pair_free(&c);
-	OK(rdma_destroy_id(srq_id));
-	rdma_destroy_event_channel(srq_ch);
+	OK(ibv_destroy_srq(srq));
+	conf_id_close(srq_id);
 }
 
 static void shared_receive_queue_limit(void)
 {
 	struct ibv_srq_attr limit = { .srq_limit = 2 };
-	struct ibv_async_event ev;
 
 	srq_start();
 	OK(ibv_modify_srq(srq, &limit, IBV_SRQ_LIMIT));
@@ -494,11 +451,7 @@ static void shared_receive_queue_limit(void)
 	conf_wc_ok(c.p->recv_cq, 1);
 	EQ(poll(&async, 1, 50), 0); /* 2 left, the limit is 2: not below */
 	send_flags(2, 0);
-	CHECK(poll(&async, 1, conf_ms(CONF_WAIT)) == 1);
-	OK(ibv_get_async_event(srq_id->verbs, &ev));
-	EQ(ev.event_type, IBV_EVENT_SRQ_LIMIT_REACHED);
-	CHECK(ev.element.srq == srq);
-	ibv_ack_async_event(&ev);
+	conf_async(srq_id->verbs, IBV_EVENT_SRQ_LIMIT_REACHED, srq);
 	send_flags(3, 0);
 	EQ(poll(&async, 1, 50), 0); /* once */
 	conf_pair_disconnect(&c);
@@ -508,16 +461,9 @@ static void shared_receive_queue_limit(void)
 /* A QP that goes to ERR says when it will take nothing more from its SRQ. */
 static void last_receive_of_a_shared_queue(void)
 {
-	struct ibv_async_event ev;
-
 	srq_start();
 	conf_pair_disconnect(&c);
-	AT("waiting for LAST_WQE_REACHED");
-	CHECK(poll(&async, 1, conf_ms(2000)) == 1);
-	OK(ibv_get_async_event(srq_id->verbs, &ev));
-	EQ(ev.event_type, IBV_EVENT_QP_LAST_WQE_REACHED);
-	CHECK(ev.element.qp == c.p->qp);
-	ibv_ack_async_event(&ev);
+	conf_async(srq_id->verbs, IBV_EVENT_QP_LAST_WQE_REACHED, c.p->qp);
 	conf_wc_none(c.p->recv_cq, 20); /* the SRQ's receives are not flushed */
 	srq_stop();
 }

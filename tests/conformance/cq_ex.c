@@ -15,17 +15,7 @@ static struct side x, y;
 
 static void pair(struct side_opt o)
 {
-	open_device();
-	x = side_with(0x111111, o);
-	y = side_with(0x222222, o);
-	join(&x, &y);
-}
-
-static void done(void)
-{
-	side_free(&x);
-	side_free(&y);
-	close_device();
+	side_pair_with(&x, &y, o, o);
 }
 
 static void post(uint64_t wr_id, int opcode, uint32_t len, uint32_t imm)
@@ -85,7 +75,7 @@ static void fields_of_a_receive(void)
 		ibv_wc_read_vendor_err(y.cqx);
 		ibv_end_poll(y.cqx);
 	}
-	done();
+	side_pair_free(&x, &y);
 }
 
 static void fields_of_a_send(void)
@@ -107,7 +97,7 @@ static void fields_of_a_send(void)
 		EQ(ibv_wc_read_qp_num(x.cqx), x.qp->qp_num);
 		ibv_end_poll(x.cqx);
 	}
-	done();
+	side_pair_free(&x, &y);
 }
 
 static void status_of_a_failure(void)
@@ -126,7 +116,7 @@ static void status_of_a_failure(void)
 	EQ(x.cqx->wr_id, 2);
 	EQ(x.cqx->status, IBV_WC_WR_FLUSH_ERR);
 	ibv_end_poll(x.cqx);
-	done();
+	side_pair_free(&x, &y);
 }
 
 static void batches(void)
@@ -155,7 +145,7 @@ static void batches(void)
 	EQ(ibv_next_poll(x.cqx), ENOENT);
 	ibv_end_poll(x.cqx);
 	EQ(start(&x), ENOENT);
-	done();
+	side_pair_free(&x, &y);
 }
 
 /* Posting in the middle of a batch, and polling by the old call between two. */
@@ -175,7 +165,7 @@ static void batches_and_the_rest(void)
 		EQ(x.cqx->wr_id, i + 1);
 		ibv_end_poll(x.cqx);
 	}
-	done();
+	side_pair_free(&x, &y);
 }
 
 /* ---- two pollers ---------------------------------------------------------------- */
@@ -211,10 +201,7 @@ static void pollers_do_not_mix(void)
 	pthread_t t[POLLERS];
 	struct side_opt o = { .wc_flags = STANDARD, .wr = MESSAGES };
 
-	open_device();
-	x = side(1);
-	y = side_with(2, o);
-	join(&x, &y);
+	side_pair_with(&x, &y, (struct side_opt){ 0 }, o);
 	for (int i = 0; i < MESSAGES; i++)
 		OK(conf_recv(y.qp, i, &y.b, 0, 1000));
 	for (int i = 0; i < POLLERS; i++)
@@ -230,7 +217,7 @@ static void pollers_do_not_mix(void)
 		conf_join(t[i]);
 	for (int i = 0; i < MESSAGES; i++)
 		EQ(atomic_load(&seen[i]), 1);
-	done();
+	side_pair_free(&x, &y);
 }
 
 static void events(void)
@@ -248,7 +235,7 @@ static void events(void)
 	begin(&x);
 	EQ(x.cqx->wr_id, 1);
 	ibv_end_poll(x.cqx);
-	done();
+	side_pair_free(&x, &y);
 }
 
 /* ---- stamps ---------------------------------------------------------------------- */
@@ -291,7 +278,7 @@ static void stamps(void)
 	begin(&y);
 	CHECK(ibv_wc_read_completion_ts(y.cqx) <= before);
 	ibv_end_poll(y.cqx);
-	done();
+	side_pair_free(&x, &y);
 }
 
 static void wall_clock(void)
@@ -310,7 +297,7 @@ static void wall_clock(void)
 		CHECK(ts + slack >= a.tv_sec * 1000000000ull + a.tv_nsec);
 		CHECK(ts <= b.tv_sec * 1000000000ull + b.tv_nsec + slack);
 	}
-	done();
+	side_pair_free(&x, &y);
 }
 
 /* ---- creation ---------------------------------------------------------------------- */
@@ -382,7 +369,7 @@ static void single_threaded(void)
 	close_device();
 }
 
-/* ---- resizing and moderation --------------------------------------------------------- */
+/* ---- resizing and moderation ------------------------------------------------------ */
 
 static void resizing(void)
 {
@@ -403,7 +390,7 @@ static void resizing(void)
 		post(i, IBV_WR_RDMA_WRITE, 10, 0);
 		conf_wc_ok(x.cq, i);
 	}
-	done();
+	side_pair_free(&x, &y);
 }
 
 /* More are waiting than would fit: refused, and nothing is lost. */
@@ -427,7 +414,7 @@ static void shrinking_too_far(void)
 	EQ(x.cq->cqe, 16);
 	for (int i = 1; i < 11; i++)
 		conf_wc_ok(x.cq, i);
-	done();
+	side_pair_free(&x, &y);
 }
 
 static void moderated(void)
@@ -469,7 +456,7 @@ static void moderated(void)
 	WAIT_FOR(conf_readable(x.ch->fd)); /* the count */
 	OK(ibv_get_cq_event(x.ch, &cq, &ctx));
 	ibv_ack_cq_events(cq, 1);
-	done();
+	side_pair_free(&x, &y);
 }
 
 static const struct conf_case cases[] = {

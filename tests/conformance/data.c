@@ -6,29 +6,16 @@
 static struct conf_pair c;
 static struct conf_buf a, p; /* memory of the active and the passive side */
 
+/* c with len bytes at each end, and with opt's family, wr and sge if it is given. */
 static void start(size_t len, const struct conf_opt *opt)
 {
-	struct rdma_conn_param param = conf_param();
 	struct conf_opt o = opt ? *opt : (struct conf_opt){ 0 };
 
-	param.responder_resources = param.initiator_depth = 4;
-	if (!o.connect)
-		o.connect = &param;
-	if (!o.accept)
-		o.accept = &param;
+	o.depth = 4;
+	o.abuf = &a;
+	o.pbuf = &p;
+	o.len = len;
 	conf_pair_open(&c, &o);
-	a = conf_buf(c.a->pd, len, CONF_RW);
-	p = conf_buf(c.p->pd, len, CONF_RW);
-}
-
-static void stop(void)
-{
-	conf_pair_disconnect(&c);
-	rdma_destroy_qp(c.a);
-	rdma_destroy_qp(c.p);
-	conf_buf_free(&a);
-	conf_buf_free(&p);
-	conf_pair_free(&c);
 }
 
 static const size_t sizes[] = { 1, 7, 63, 64, 65, 1023, 1024, 1025, 4095, 4096, 8191,
@@ -57,22 +44,24 @@ static void send_one(size_t len, uint32_t seed)
 	EQ(p.p[len], 0xee); /* not a byte more */
 }
 
-static void send_of_many_sizes(void)
+static void send_all_sizes(int family)
 {
-	start(BIG + 4096, NULL);
-	for (unsigned i = 0; i < SIZES; i++)
-		send_one(sizes[i], i + 1);
-	stop();
-}
-
-static void send_over_ipv6(void)
-{
-	struct conf_opt opt = { .family = AF_INET6 };
+	struct conf_opt opt = { .family = family };
 
 	start(BIG + 4096, &opt);
 	for (unsigned i = 0; i < SIZES; i++)
 		send_one(sizes[i], i + 1);
-	stop();
+	conf_pair_close(&c);
+}
+
+static void send_of_many_sizes(void)
+{
+	send_all_sizes(AF_INET);
+}
+
+static void send_over_ipv6(void)
+{
+	send_all_sizes(AF_INET6);
 }
 
 static void write_one(size_t len, uint32_t seed)
@@ -97,7 +86,7 @@ static void write_of_many_sizes(void)
 	for (unsigned i = 0; i < SIZES; i++)
 		write_one(sizes[i], i + 1);
 	conf_wc_none(c.p->recv_cq, 20); /* the target sees nothing */
-	stop();
+	conf_pair_close(&c);
 }
 
 static void read_one(size_t len, uint32_t seed)
@@ -121,7 +110,7 @@ static void read_of_many_sizes(void)
 	start(BIG + 4096, NULL);
 	for (unsigned i = 0; i < SIZES; i++)
 		read_one(sizes[i], i + 1);
-	stop();
+	conf_pair_close(&c);
 }
 
 static void both_directions_serve(void)
@@ -141,7 +130,7 @@ static void both_directions_serve(void)
 	OK(conf_post(c.p->qp, &wr));
 	conf_wc_ok(c.p->send_cq, 2);
 	CHECK(conf_pattern_ok(p.p + 16384, 4096, 8));
-	stop();
+	conf_pair_close(&c);
 }
 
 static void zero_length(void)
@@ -170,7 +159,7 @@ static void zero_length(void)
 	conf_wc_get(c.p->recv_cq, 5, IBV_WC_SUCCESS, &wc);
 	EQ(ntohl(wc.imm_data), 0x11223344);
 	EQ(wc.byte_len, 0);
-	stop();
+	conf_pair_close(&c);
 }
 
 static void send_with_immediate(void)
@@ -197,7 +186,7 @@ static void send_with_immediate(void)
 		EQ(wc.byte_len, len);
 		CHECK(conf_pattern_ok(p.p, len, i));
 	}
-	stop();
+	conf_pair_close(&c);
 }
 
 static void write_with_immediate(void)
@@ -223,7 +212,7 @@ static void write_with_immediate(void)
 	EQ(wc.byte_len, 30000);
 	CHECK(conf_pattern_ok(p.p + 1000, 30000, 4));
 	CHECK(conf_is_fill(p.p + 60000, 0xee, 100)); /* the receive's buffer is not used */
-	stop();
+	conf_pair_close(&c);
 }
 
 /* Inline data may be overwritten as soon as the post returns. */
@@ -250,7 +239,7 @@ static void inline_data(void)
 		conf_wc_ok(c.p->recv_cq, i);
 		CHECK(conf_is_fill(p.p + i * 64, i + 1, 64));
 	}
-	stop();
+	conf_pair_close(&c);
 }
 
 static void inline_beyond_the_limit(void)
@@ -268,7 +257,7 @@ static void inline_beyond_the_limit(void)
 	wr.send_flags |= IBV_SEND_INLINE;
 	CHECK(conf_post(c.a->qp, &wr) != 0);
 	conf_wc_none(c.a->send_cq, 20);
-	stop();
+	conf_pair_close(&c);
 }
 
 static void scatter_and_gather(void)
@@ -303,7 +292,7 @@ static void scatter_and_gather(void)
 	memmove(p.p + 59001, p.p + 10000, 3000);
 	memmove(p.p + 62001, p.p + 20000, 3000);
 	CHECK(conf_pattern_ok(p.p + 50000, 15001, 5));
-	stop();
+	conf_pair_close(&c);
 }
 
 static void gather_a_write_scatter_a_read(void)
@@ -327,7 +316,7 @@ static void gather_a_write_scatter_a_read(void)
 	OK(conf_post(c.a->qp, &wr));
 	conf_wc_ok(c.a->send_cq, 2);
 	CHECK(conf_pattern_ok(a.p + 20000, 12000, 6));
-	stop();
+	conf_pair_close(&c);
 }
 
 static void atomics(void)
@@ -344,9 +333,8 @@ static void atomics(void)
 	sge = conf_sge(&a, 0, 8);
 	*word = 40;
 	for (int i = 0; i < 2; i++) {
-		wr = conf_wr(i, IBV_WR_ATOMIC_FETCH_AND_ADD, &sge, 1);
-		wr.wr.atomic.remote_addr = (uintptr_t)word;
-		wr.wr.atomic.rkey = p.mr->rkey;
+		wr = conf_rdma(i, IBV_WR_ATOMIC_FETCH_AND_ADD, &sge, 1, p.p + 64,
+			       p.mr->rkey);
 		wr.wr.atomic.compare_add = 2;
 		OK(conf_post(c.a->qp, &wr));
 		conf_wc_get(c.a->send_cq, i, IBV_WC_SUCCESS, &wc);
@@ -355,9 +343,8 @@ static void atomics(void)
 	}
 	EQ(*word, 44);
 	for (int i = 0; i < 2; i++) {
-		wr = conf_wr(i, IBV_WR_ATOMIC_CMP_AND_SWP, &sge, 1);
-		wr.wr.atomic.remote_addr = (uintptr_t)word;
-		wr.wr.atomic.rkey = p.mr->rkey;
+		wr = conf_rdma(i, IBV_WR_ATOMIC_CMP_AND_SWP, &sge, 1, p.p + 64,
+			       p.mr->rkey);
 		wr.wr.atomic.compare_add = i ? 1234 : 44; /* the second must not swap */
 		wr.wr.atomic.swap = i ? 5 : 0xfedcba9876543210;
 		OK(conf_post(c.a->qp, &wr));
@@ -366,7 +353,7 @@ static void atomics(void)
 		EQ(*old, i ? 0xfedcba9876543210 : 44);
 	}
 	CHECK(*word == 0xfedcba9876543210);
-	stop();
+	conf_pair_close(&c);
 }
 
 /* Atomics of two connections on one word do not lose anything. */
@@ -381,12 +368,9 @@ static void atomics_from_two_sides(void)
 	word = (void *)(p.p + 128);
 	sa = conf_sge(&a, 0, 8);
 	sp = conf_sge(&p, 0, 8);
-	wa = conf_wr(1, IBV_WR_ATOMIC_FETCH_AND_ADD, &sa, 1);
-	wp = conf_wr(1, IBV_WR_ATOMIC_FETCH_AND_ADD, &sp, 1);
-	wa.wr.atomic.remote_addr = (uintptr_t)word;
-	wa.wr.atomic.rkey = p.mr->rkey;
+	wa = conf_rdma(1, IBV_WR_ATOMIC_FETCH_AND_ADD, &sa, 1, p.p + 128, p.mr->rkey);
+	wp = conf_rdma(1, IBV_WR_ATOMIC_FETCH_AND_ADD, &sp, 1, p.p + 128, p.mr->rkey);
 	wa.wr.atomic.compare_add = 1;
-	wp.wr = wa.wr;
 	wp.wr.atomic.compare_add = 1000;
 	for (int i = 0; i < N; i++) {
 		OK(conf_post(c.a->qp, &wa));
@@ -395,7 +379,7 @@ static void atomics_from_two_sides(void)
 		conf_wc_ok(c.p->send_cq, 1);
 	}
 	EQ(*word, N * 1001);
-	stop();
+	conf_pair_close(&c);
 }
 
 static void large(void)
@@ -424,7 +408,7 @@ static void large(void)
 	conf_wc_ok(c.a->send_cq, 3);
 	conf_wc_ok(c.p->recv_cq, 4);
 	CHECK(!memcmp(a.p, p.p, len));
-	stop();
+	conf_pair_close(&c);
 }
 
 static void completions_come_in_order(void)
@@ -454,7 +438,7 @@ static void completions_come_in_order(void)
 		conf_wc_get(c.p->recv_cq, 1000 + n++, IBV_WC_SUCCESS, &wc);
 		EQ(wc.byte_len, i % 17);
 	}
-	stop();
+	conf_pair_close(&c);
 }
 
 /* A chain of work requests in one call; only the last is signalled. */
@@ -477,7 +461,7 @@ static void chain_with_one_completion(void)
 	conf_wc_none(c.a->send_cq, 20);
 	for (int i = 0; i < N; i++)
 		CHECK(conf_pattern_ok(p.p + i * 1000, 1000, 2));
-	stop();
+	conf_pair_close(&c);
 }
 
 static void chain_with_a_bad_request(void)
@@ -501,7 +485,7 @@ static void chain_with_a_bad_request(void)
 	CHECK(bad == &wr[1]);
 	conf_wc_ok(c.a->send_cq, 0); /* what stands before it was posted */
 	conf_wc_none(c.a->send_cq, 20);
-	stop();
+	conf_pair_close(&c);
 }
 
 static void queues_have_an_end(void)
@@ -518,7 +502,7 @@ static void queues_have_an_end(void)
 		n++;
 	EQ(n, init.cap.max_recv_wr);
 	EQ(ret, ENOMEM);
-	stop();
+	conf_pair_close(&c);
 }
 
 /* An unsignalled request gives its slot back only when a later completion of the
@@ -554,7 +538,7 @@ static void unsignalled_slots_need_a_polled_completion(void)
 	conf_wc_ok(c.a->send_cq, max - 1);
 	for (unsigned i = 0; i < max; i++)
 		OK(conf_post(c.a->qp, &wr));
-	stop();
+	conf_pair_close(&c);
 }
 
 static void more_reads_than_the_depth(void)
@@ -574,7 +558,7 @@ static void more_reads_than_the_depth(void)
 	for (int i = 0; i < N; i++)
 		conf_wc_ok(c.a->send_cq, i);
 	CHECK(conf_pattern_ok(a.p, N * 20000, 3));
-	stop();
+	conf_pair_close(&c);
 }
 
 /* A fenced send goes out after the read before it has its data. */
@@ -597,12 +581,12 @@ static void fence(void)
 		conf_wc_ok(c.a->send_cq, 2);
 		CHECK(conf_pattern_ok(p.p + 32768, 30000, i));
 	}
-	stop();
+	conf_pair_close(&c);
 }
 
 static void send_with_invalidate(void)
 {
-	struct ibv_send_wr wr = { 0 };
+	struct ibv_send_wr wr;
 	struct ibv_mw *mw;
 	struct ibv_sge sge;
 	struct ibv_wc wc;
@@ -615,15 +599,9 @@ static void send_with_invalidate(void)
 	conf_buf_free(&p);
 	p = conf_buf(c.p->pd, 4096, CONF_RW | IBV_ACCESS_MW_BIND);
 	rkey = ibv_inc_rkey(mw->rkey);
-	wr.wr_id = 1;
-	wr.opcode = IBV_WR_BIND_MW;
-	wr.send_flags = IBV_SEND_SIGNALED;
-	wr.bind_mw.mw = mw;
-	wr.bind_mw.rkey = rkey;
-	wr.bind_mw.bind_info = (struct ibv_mw_bind_info){
-		.mr = p.mr, .addr = (uintptr_t)p.p, .length = 1024,
-		.mw_access_flags = IBV_ACCESS_REMOTE_WRITE,
-	};
+	wr = conf_bind(1, mw, rkey,
+		       (struct ibv_mw_bind_info){ p.mr, (uintptr_t)p.p, 1024,
+						  IBV_ACCESS_REMOTE_WRITE });
 	OK(conf_post(c.p->qp, &wr));
 	conf_wc_ok(c.p->send_cq, 1);
 	sge = conf_sge(&a, 0, 16);
@@ -631,8 +609,7 @@ static void send_with_invalidate(void)
 	OK(conf_post(c.a->qp, &wr));
 	conf_wc_ok(c.a->send_cq, 2);
 	OK(conf_recv(c.p->qp, 3, NULL, 0, 0));
-	wr = conf_wr(4, IBV_WR_SEND_WITH_INV, NULL, 0);
-	wr.invalidate_rkey = rkey;
+	wr = conf_inv(4, IBV_WR_SEND_WITH_INV, rkey);
 	OK(conf_post(c.a->qp, &wr));
 	conf_wc_ok(c.a->send_cq, 4);
 	conf_wc_get(c.p->recv_cq, 3, IBV_WC_SUCCESS, &wc);
@@ -642,7 +619,7 @@ static void send_with_invalidate(void)
 	OK(conf_post(c.a->qp, &wr)); /* the key is gone */
 	conf_wc_is(c.a->send_cq, 5, IBV_WC_REM_ACCESS_ERR);
 	OK(ibv_dealloc_mw(mw));
-	stop();
+	conf_pair_close(&c);
 }
 
 /* Every operation with many sizes, both ways at once. */
@@ -692,7 +669,7 @@ static void mixed_traffic(void)
 						      r.byte_len, round + i + s));
 			}
 	}
-	stop();
+	conf_pair_close(&c);
 }
 
 /* Programs spin on the last byte of a write: all before it must be there. */
@@ -708,7 +685,8 @@ static void last_byte_is_last(void)
 	watch_start(p.p, LEN, rounds);
 	sge = conf_sge(&a, 0, LEN);
 	wr = conf_rdma(1, IBV_WR_RDMA_WRITE, &sge, 1, p.p, p.mr->rkey);
-	/* A round is a turn of both threads: fewer of them where others want the processors. */
+	/* A round is a turn of both threads: fewer of them where others want the
+	 * processors. */
 	end = conf_now() + conf_ms(15000) * 1000000ull;
 	for (unsigned n = 1; n <= rounds && conf_now() < end; n++) {
 		memset(a.p, watch_value(n), LEN);
@@ -717,7 +695,7 @@ static void last_byte_is_last(void)
 		watch_wait(n);
 	}
 	EQ(watch_end(), 0);
-	stop();
+	conf_pair_close(&c);
 }
 
 static const struct conf_case cases[] = {

@@ -126,9 +126,7 @@ static void beyond_the_device_connect(void)
 	param = conf_param();
 	param.initiator_depth = dev.max_qp_init_rd_atom + 1;
 	ERR(rdma_connect(id, &param), EINVAL);
-	rdma_destroy_qp(id);
-	OK(rdma_destroy_id(id));
-	rdma_destroy_event_channel(ch);
+	conf_id_close(id);
 }
 
 static const struct conf_case cases[] = {

@@ -304,7 +304,7 @@ static void clock_runs(void)
 	close_device();
 }
 
-/* ---- domains ------------------------------------------------------------------------ */
+/* ---- domains ---------------------------------------------------------------------- */
 
 static void parent_domain_is_its_pd(void)
 {
@@ -382,12 +382,10 @@ static void ece(void)
 	if (conf_user_device())
 		EQ(ibv_set_ece(x.qp, &e), EINVAL); /* too late */
 	exchange(&x, &y, 1);
-	side_free(&x);
-	side_free(&y);
-	close_device();
+	side_pair_free(&x, &y);
 }
 
-/* ---- promises for one object ---------------------------------------------------------- */
+/* ---- promises for one object ------------------------------------------------------ */
 
 static void longest_queues(void)
 {
@@ -485,9 +483,7 @@ static void most_sges(void)
 	conf_wc_ok(y.cq, 9);
 	for (int i = 0; i < n; i++)
 		CHECK(!memcmp(y.b.p + 128 * (n - i), x.b.p + 64 * i, 64));
-	side_free(&x);
-	side_free(&y);
-	close_device();
+	side_pair_free(&x, &y);
 }
 
 /* 2 GiB in one message without 2 GiB of memory: one file, mapped many times. */
@@ -523,10 +519,7 @@ static void longest_message(void)
 #ifdef CONF_SANITIZER
 	SKIP("too slow with a sanitizer");
 #endif
-	open_device();
-	x = side(1);
-	y = side(2);
-	join(&x, &y);
+	side_pair(&x, &y);
 	a = (struct conf_buf){ .p = folded(len, PIECE), .len = len };
 	b = (struct conf_buf){ .p = folded(len, PIECE), .len = len };
 	MUST(a.mr = ibv_reg_mr(dev.pd, a.p, len, CONF_RW));
@@ -549,9 +542,7 @@ static void longest_message(void)
 	EQ(conf_post(x.qp, &wr), EINVAL); /* one byte more is too long */
 	OK(ibv_dereg_mr(a.mr));
 	OK(ibv_dereg_mr(b.mr));
-	side_free(&x);
-	side_free(&y);
-	close_device();
+	side_pair_free(&x, &y);
 }
 
 static void deepest_reads(void)
@@ -572,10 +563,7 @@ static void deepest_reads(void)
 						    .hop_limit = 1 } };
 	for (int more = 1; more >= 0; more--) {
 		qa.max_dest_rd_atomic = (uint8_t)(a.max_qp_rd_atom + more);
-		EQ(ibv_modify_qp(x.qp, &qa, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU |
-				 IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
-				 IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER),
-		   more ? EINVAL : 0);
+		EQ(conf_qp_modify(x.qp, qa), more ? EINVAL : 0);
 	}
 	side_free(&x);
 	close_device();

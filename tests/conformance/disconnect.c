@@ -149,8 +149,7 @@ static void destroy_without_disconnect(void)
 	struct conf_pair c;
 
 	conf_pair_open(&c, NULL);
-	rdma_destroy_qp(c.a);
-	OK(rdma_destroy_id(c.a));
+	conf_id_free(c.a);
 	c.a = NULL;
 	conf_expect(c.lch, c.p, RDMA_CM_EVENT_DISCONNECTED);
 	OK(rdma_disconnect(c.p));
@@ -162,8 +161,7 @@ static void passive_destroy_without_disconnect(void)
 	struct conf_pair c;
 
 	conf_pair_open(&c, NULL);
-	rdma_destroy_qp(c.p);
-	OK(rdma_destroy_id(c.p));
+	conf_id_free(c.p);
 	c.p = NULL;
 	conf_expect(c.ach, c.a, RDMA_CM_EVENT_DISCONNECTED);
 	conf_pair_free(&c);
@@ -177,8 +175,7 @@ static void destroy_answers_disconnect(void)
 	conf_pair_open(&c, NULL);
 	OK(rdma_disconnect(c.a));
 	conf_expect(c.lch, c.p, RDMA_CM_EVENT_DISCONNECTED);
-	rdma_destroy_qp(c.p);
-	OK(rdma_destroy_id(c.p));
+	conf_id_free(c.p);
 	c.p = NULL;
 	conf_expect(c.ach, c.a, RDMA_CM_EVENT_DISCONNECTED);
 	conf_pair_free(&c);
@@ -192,11 +189,7 @@ static void disconnect_after_destroying_the_qp(void)
 	rdma_destroy_qp(c.a);
 	CHECK(!c.a->qp);
 	conf_quiet(c.lch, CONF_QUIET); /* destroying a QP tells nobody */
-	OK(rdma_disconnect(c.a));
-	conf_expect(c.lch, c.p, RDMA_CM_EVENT_DISCONNECTED);
-	OK(rdma_disconnect(c.p));
-	conf_expect(c.ach, c.a, RDMA_CM_EVENT_DISCONNECTED);
-	conf_pair_free(&c);
+	conf_pair_close(&c);
 }
 
 /* Disconnected before the passive side fetched ESTABLISHED: both come, in order. */
@@ -228,8 +221,7 @@ static void disconnect_in_wrong_states(void)
 	conf_expect(ch, id, RDMA_CM_EVENT_ROUTE_RESOLVED);
 	ERR(rdma_disconnect(id), EINVAL);
 	OK(rdma_destroy_id(id));
-	OK(rdma_destroy_id(idle));
-	rdma_destroy_event_channel(ch);
+	conf_id_close(idle);
 }
 
 static void disconnect_while_connecting(void)

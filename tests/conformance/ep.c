@@ -249,8 +249,7 @@ static void request_of_an_asynchronous_listener(void)
 	struct rdma_cm_id *l = conf_listen(ch, AF_INET, 2), *id;
 
 	ERR(rdma_get_request(l, &id), EINVAL);
-	OK(rdma_destroy_id(l));
-	rdma_destroy_event_channel(ch);
+	conf_id_close(l);
 }
 
 /* The active side of the synchronous cases runs in a thread. */
@@ -404,8 +403,7 @@ static void synchronous_connect_nonblocking(void)
 
 static void request_makes_the_qp_on_the_eps_pd(void)
 {
-	struct rdma_event_channel *ch = conf_channel();
-	struct rdma_cm_id *other = conf_addr_resolved(ch, conf_addr(AF_INET, 7000));
+	struct rdma_cm_id *other = conf_device_id();
 	struct ibv_qp_init_attr attr = attrs();
 	struct ibv_pd *pd;
 	struct rdma_cm_id *l, *p;
@@ -424,15 +422,13 @@ static void request_makes_the_qp_on_the_eps_pd(void)
 	rdma_destroy_ep(c.id);
 	rdma_destroy_ep(p);
 	rdma_destroy_ep(l);
-	OK(rdma_destroy_id(other));
+	conf_id_close(other);
 	OK(ibv_dealloc_pd(pd));
-	rdma_destroy_event_channel(ch);
 }
 
 static void requests_share_the_callers_cq(void)
 {
-	struct rdma_event_channel *ch = conf_channel();
-	struct rdma_cm_id *other = conf_addr_resolved(ch, conf_addr(AF_INET, 7000));
+	struct rdma_cm_id *other = conf_device_id();
 	struct ibv_qp_init_attr attr = attrs();
 	struct rdma_cm_id *l, *p[2];
 	struct client c[2] = { { 0 } };
@@ -457,8 +453,7 @@ static void requests_share_the_callers_cq(void)
 	}
 	rdma_destroy_ep(l);
 	OK(ibv_destroy_cq(cq));
-	OK(rdma_destroy_id(other));
-	rdma_destroy_event_channel(ch);
+	conf_id_close(other);
 }
 
 /* Resolve synchronously, then go on with events: libfabric and rpma do so. */
@@ -466,7 +461,6 @@ static void synchronous_then_asynchronous(void)
 {
 	struct conf_pair c = { .lch = conf_channel(), .ach = conf_channel() };
 	struct rdma_conn_param param = conf_param();
-	struct rdma_cm_event *ev;
 	conf_sa dst;
 
 	c.listener = conf_listen(c.lch, AF_INET, 4);
@@ -477,9 +471,7 @@ static void synchronous_then_asynchronous(void)
 	OK(rdma_migrate_id(c.a, c.ach));
 	conf_qp(c.a, 4);
 	OK(rdma_connect(c.a, &param));
-	ev = conf_get(c.lch, NULL, RDMA_CM_EVENT_CONNECT_REQUEST);
-	c.p = ev->id;
-	OK(rdma_ack_cm_event(ev));
+	c.p = conf_request(c.lch);
 	conf_qp(c.p, 4);
 	conf_pair_accept(&c);
 	conf_pair_close(&c);

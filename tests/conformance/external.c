@@ -41,6 +41,13 @@ static void ext_move(struct rdma_cm_id *id, struct ext *e, enum ibv_qp_state sta
 		FAIL("ibv_modify_qp to state %d: %s", state, strerror(ret));
 }
 
+static void ext_move_to_rts(struct rdma_cm_id *id, struct ext *e)
+{
+	ext_move(id, e, IBV_QPS_INIT);
+	ext_move(id, e, IBV_QPS_RTR);
+	ext_move(id, e, IBV_QPS_RTS);
+}
+
 /* Numbers that are no QP's, above those that kernel drivers give, and of this process
  * alone: a kernel takes a second request from one number for a stale one. */
 static uint32_t nobodys(unsigned i)
@@ -48,14 +55,16 @@ static uint32_t nobodys(unsigned i)
 	return 0x800000 + (uint32_t)getpid() % 0x40000 * 8 + i;
 }
 
-/* Listener and an active id without a QP, request fetched and acked. */
+static const struct conf_opt bare = { .bare = true };
+
+/* A pair of ids without QPs, up to the acknowledged request, which has this number and
+ * flag. */
 static void request(struct conf_pair *c, uint32_t qp_num, uint8_t srq)
 {
 	struct rdma_conn_param param = conf_param();
 	struct rdma_cm_event *ev;
 
-	c->listener = conf_listen(c->lch, AF_INET, 4);
-	c->a = conf_route_resolved(c->ach, conf_listen_addr(c->listener));
+	conf_pair_resolve(c, &bare);
 	param.qp_num = qp_num;
 	param.srq = srq;
 	OK(rdma_connect(c->a, &param));
@@ -65,8 +74,6 @@ static void request(struct conf_pair *c, uint32_t qp_num, uint8_t srq)
 	c->p = ev->id;
 	OK(rdma_ack_cm_event(ev));
 }
-
-#define CHANNELS { .lch = conf_channel(), .ach = conf_channel() }
 
 static void check_data(struct ext *from, struct ext *to, struct ibv_pd *pd)
 {
@@ -88,25 +95,20 @@ static void check_data(struct ext *from, struct ext *to, struct ibv_pd *pd)
 /* The full flow of rping -q: both sides move their QPs themselves. */
 static void both_sides_external(void)
 {
-	struct conf_pair c = CHANNELS;
+	struct conf_pair c;
 	struct rdma_conn_param param = conf_param();
 	struct rdma_conn_param con = conf_param();
 	struct rdma_cm_event *ev;
 	struct ext a, p;
 
-	c.listener = conf_listen(c.lch, AF_INET, 4);
-	c.a = conf_route_resolved(c.ach, conf_listen_addr(c.listener));
+	conf_pair_resolve(&c, &bare);
 	a = ext_qp(c.a);
 	ext_move(c.a, &a, IBV_QPS_INIT);
 	con.qp_num = a.qp->qp_num;
 	OK(rdma_connect(c.a, &con));
-	ev = conf_get(c.lch, NULL, RDMA_CM_EVENT_CONNECT_REQUEST);
-	c.p = ev->id;
-	OK(rdma_ack_cm_event(ev));
+	c.p = conf_request(c.lch);
 	p = ext_qp(c.p);
-	ext_move(c.p, &p, IBV_QPS_INIT);
-	ext_move(c.p, &p, IBV_QPS_RTR);
-	ext_move(c.p, &p, IBV_QPS_RTS);
+	ext_move_to_rts(c.p, &p);
 	param.qp_num = p.qp->qp_num;
 	param.private_data = "reply";
 	param.private_data_len = 5;
@@ -116,19 +118,14 @@ static void both_sides_external(void)
 	EQ(ev->param.conn.private_data_len, 196);
 	CHECK(!memcmp(ev->param.conn.private_data, "reply", 6));
 	OK(rdma_ack_cm_event(ev));
-	ext_move(c.a, &a, IBV_QPS_INIT);
-	ext_move(c.a, &a, IBV_QPS_RTR);
-	ext_move(c.a, &a, IBV_QPS_RTS);
+	ext_move_to_rts(c.a, &a);
 	conf_quiet(c.lch, 100); /* not before rdma_establish */
 	OK(rdma_establish(c.a));
 	conf_expect(c.lch, c.p, RDMA_CM_EVENT_ESTABLISHED);
 	conf_quiet(c.ach, 50); /* no event on this side */
 	check_data(&a, &p, c.a->pd);
 	check_data(&p, &a, c.a->pd);
-	OK(rdma_disconnect(c.a));
-	conf_expect(c.lch, c.p, RDMA_CM_EVENT_DISCONNECTED);
-	OK(rdma_disconnect(c.p));
-	conf_expect(c.ach, c.a, RDMA_CM_EVENT_DISCONNECTED);
+	conf_pair_disconnect(&c);
 	EQ(conf_qp_state(a.qp), IBV_QPS_RTS); /* not the library's QP */
 	ext_free(&a);
 	ext_free(&p);
@@ -138,22 +135,15 @@ static void both_sides_external(void)
 /* One side with the library's QP, the other without. */
 static void passive_side_external(void)
 {
-	struct conf_pair c = CHANNELS;
+	struct conf_pair c;
 	struct rdma_conn_param param = conf_param();
-	struct rdma_cm_event *ev;
 	struct ext p;
 
-	c.listener = conf_listen(c.lch, AF_INET, 4);
-	c.a = conf_route_resolved(c.ach, conf_listen_addr(c.listener));
-	conf_qp(c.a, 8);
+	conf_pair_resolve(&c, NULL);
 	OK(rdma_connect(c.a, &param));
-	ev = conf_get(c.lch, NULL, RDMA_CM_EVENT_CONNECT_REQUEST);
-	c.p = ev->id;
-	OK(rdma_ack_cm_event(ev));
+	c.p = conf_request(c.lch);
 	p = ext_qp(c.p);
-	ext_move(c.p, &p, IBV_QPS_INIT);
-	ext_move(c.p, &p, IBV_QPS_RTR);
-	ext_move(c.p, &p, IBV_QPS_RTS);
+	ext_move_to_rts(c.p, &p);
 	param.qp_num = p.qp->qp_num;
 	OK(rdma_accept(c.p, &param));
 	conf_expect(c.ach, c.a, RDMA_CM_EVENT_ESTABLISHED);
@@ -167,7 +157,7 @@ static void passive_side_external(void)
 /* UCX connects with a number that is no QP of anybody. */
 static void dummy_qp_numbers(void)
 {
-	struct conf_pair c = CHANNELS;
+	struct conf_pair c;
 	struct rdma_conn_param param = conf_param();
 	struct rdma_cm_event *ev;
 
@@ -184,7 +174,7 @@ static void dummy_qp_numbers(void)
 
 static void qp_number_has_24_bits(void)
 {
-	struct conf_pair c = CHANNELS;
+	struct conf_pair c;
 
 	request(&c, 0x12000000 | nobodys(0), 0);
 	conf_pair_free(&c);
@@ -192,7 +182,7 @@ static void qp_number_has_24_bits(void)
 
 static void srq_flag_is_passed_on(void)
 {
-	struct conf_pair c = CHANNELS;
+	struct conf_pair c;
 
 	request(&c, nobodys(0), 1);
 	conf_pair_free(&c);
@@ -213,7 +203,6 @@ static void establish_before_response(void)
 
 	if (conf_original())
 		SKIP("the kernel rejects its own request, and destroying the id hangs");
-	c = (struct conf_pair)CHANNELS;
 	request(&c, nobodys(0), 0);
 	ERR(rdma_establish(c.a), EINVAL);
 	conf_pair_free(&c);
@@ -221,18 +210,16 @@ static void establish_before_response(void)
 
 static void establish_idle(void)
 {
-	struct rdma_event_channel *ch = conf_channel();
-	struct rdma_cm_id *id = conf_addr_resolved(ch, conf_addr(AF_INET, 7000));
+	struct rdma_cm_id *id = conf_device_id();
 
 	ERR(rdma_establish(id), EINVAL);
-	OK(rdma_destroy_id(id));
-	rdma_destroy_event_channel(ch);
+	conf_id_close(id);
 }
 
 /* The initiator may still say no to the reply. */
 static void initiator_rejects_the_reply(void)
 {
-	struct conf_pair c = CHANNELS;
+	struct conf_pair c;
 	struct rdma_conn_param param = conf_param();
 	struct rdma_cm_event *ev;
 
@@ -250,7 +237,7 @@ static void initiator_rejects_the_reply(void)
 
 static void initiator_destroyed_after_response(void)
 {
-	struct conf_pair c = CHANNELS;
+	struct conf_pair c;
 	struct rdma_conn_param param = conf_param();
 
 	request(&c, nobodys(0), 0);
@@ -267,8 +254,7 @@ static void initiator_destroyed_after_response(void)
 
 static void init_attr_before_connecting(void)
 {
-	struct rdma_event_channel *ch = conf_channel();
-	struct rdma_cm_id *id = conf_addr_resolved(ch, conf_addr(AF_INET, 7000));
+	struct rdma_cm_id *id = conf_device_id();
 	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_INIT };
 	int mask = 0;
 
@@ -277,8 +263,7 @@ static void init_attr_before_connecting(void)
 	EQ(attr.qp_access_flags, 0);
 	EQ(attr.port_num, id->port_num);
 	EQ(attr.pkey_index, 0);
-	OK(rdma_destroy_id(id));
-	rdma_destroy_event_channel(ch);
+	conf_id_close(id);
 }
 
 static void init_attr_unbound(void)
@@ -289,13 +274,12 @@ static void init_attr_unbound(void)
 	int mask;
 
 	ERR(rdma_init_qp_attr(id, &attr, &mask), EINVAL);
-	OK(rdma_destroy_id(id));
-	rdma_destroy_event_channel(ch);
+	conf_id_close(id);
 }
 
 static void init_attr_of_a_child(void)
 {
-	struct conf_pair c = CHANNELS;
+	struct conf_pair c;
 	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_INIT };
 	struct ibv_port_attr port;
 	int mask;
@@ -330,7 +314,7 @@ static void init_attr_of_a_child(void)
 
 static void init_attr_while_waiting_for_the_reply(void)
 {
-	struct conf_pair c = CHANNELS;
+	struct conf_pair c;
 	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_INIT };
 	int mask;
 
@@ -382,8 +366,7 @@ static void notify_in_wrong_states(void)
 	id = conf_addr_resolved(ch, conf_addr(AF_INET, 7000));
 	ERR(rdma_notify(id, IBV_EVENT_COMM_EST), EINVAL);
 	OK(rdma_destroy_id(id));
-	OK(rdma_destroy_id(idle));
-	rdma_destroy_event_channel(ch);
+	conf_id_close(idle);
 	conf_pair_request(&c, NULL);
 	ERR(rdma_notify(c.p, IBV_EVENT_COMM_EST), EINVAL);
 	conf_pair_accept(&c);

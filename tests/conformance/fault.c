@@ -6,31 +6,20 @@
 static struct conf_pair c;
 static struct conf_buf a, p;
 
-static void start_with(const struct rdma_conn_param *connect,
-		       const struct rdma_conn_param *accept)
+/* c, with memory of LEN bytes at each end: a and p. Most cases break the QPs, so they end
+ * with conf_pair_free() and do not wait for the events of a clean end. */
+enum { LEN = 65536 };
+
+static void start_with(size_t len, const struct rdma_conn_param *accept)
 {
-	struct conf_opt opt = { .connect = connect, .accept = accept };
+	struct conf_opt opt = { .accept = accept, .abuf = &a, .pbuf = &p, .len = len };
 
 	conf_pair_open(&c, &opt);
-	a = conf_buf(c.a->pd, 65536, CONF_RW);
-	p = conf_buf(c.p->pd, 65536, CONF_RW);
 }
 
 static void start(void)
 {
-	start_with(NULL, NULL);
-}
-
-/* Without the events of a clean end: the QPs are broken already. */
-static void stop(void)
-{
-	rdma_destroy_qp(c.a);
-	rdma_destroy_qp(c.p);
-	if (a.mr)
-		conf_buf_free(&a);
-	if (p.mr)
-		conf_buf_free(&p);
-	conf_pair_free(&c);
+	start_with(LEN, NULL);
 }
 
 static int post_write(uint64_t wr_id, struct ibv_sge *sge, const void *addr, uint32_t rkey)
@@ -64,8 +53,7 @@ static void late_receive_is_waited_for(void)
 	conf_wc_ok(c.p->recv_cq, 3);
 	conf_wc_ok(c.p->recv_cq, 4);
 	CHECK(conf_pattern_ok(p.p, 5000, 1));
-	conf_pair_disconnect(&c);
-	stop();
+	conf_pair_close(&c);
 }
 
 /* What stands behind a waiting send waits as well, and is not done twice. */
@@ -78,9 +66,7 @@ static void work_behind_a_late_receive_keeps_its_order(void)
 	*(uint64_t *)(p.p + 4096) = 7;
 	OK(post_send(1, 64));
 	sge = conf_sge(&a, 1024, 8);
-	wr = conf_wr(2, IBV_WR_ATOMIC_FETCH_AND_ADD, &sge, 1);
-	wr.wr.atomic.remote_addr = (uintptr_t)p.p + 4096;
-	wr.wr.atomic.rkey = p.mr->rkey;
+	wr = conf_rdma(2, IBV_WR_ATOMIC_FETCH_AND_ADD, &sge, 1, p.p + 4096, p.mr->rkey);
 	wr.wr.atomic.compare_add = 1;
 	OK(conf_post(c.a->qp, &wr));
 	sge = conf_sge(&a, 2048, 64);
@@ -97,52 +83,51 @@ static void work_behind_a_late_receive_keeps_its_order(void)
 	EQ(*(uint64_t *)(a.p + 1024), 7);
 	EQ(p.p[8192], 0x77);
 	conf_wc_ok(c.p->recv_cq, 4);
-	conf_pair_disconnect(&c);
-	stop();
+	conf_pair_close(&c);
 }
 
 static void rnr_retry_zero_fails_at_once(void)
 {
-	struct rdma_conn_param con = conf_param(), acc = conf_param();
+	struct rdma_conn_param acc = conf_param();
 
 	acc.rnr_retry_count = 0; /* the initiator's QP takes it from the reply */
-	start_with(&con, &acc);
+	start_with(LEN, &acc);
 	OK(post_send(1, 64));
 	OK(post_send(2, 64));
 	conf_wc_is(c.a->send_cq, 1, IBV_WC_RNR_RETRY_EXC_ERR);
 	conf_wc_is(c.a->send_cq, 2, IBV_WC_WR_FLUSH_ERR);
 	QP_STATE(c.a->qp, IBV_QPS_ERR);
-	stop();
+	conf_pair_free(&c);
 }
 
 static void rnr_retry_one_fails_later(void)
 {
-	struct rdma_conn_param con = conf_param(), acc = conf_param();
+	struct rdma_conn_param acc = conf_param();
 	uint64_t begin;
 
 	acc.rnr_retry_count = 1;
-	start_with(&con, &acc);
+	start_with(LEN, &acc);
 	begin = conf_now();
 	OK(post_send(1, 64));
 	conf_wc_is(c.a->send_cq, 1, IBV_WC_RNR_RETRY_EXC_ERR);
 	/* min_rnr_timer 0 means 655.36 ms */
 	CHECK(conf_now() - begin > 500000000);
-	stop();
+	conf_pair_free(&c);
 }
 
 static void immediate_needs_a_receive_as_well(void)
 {
-	struct rdma_conn_param con = conf_param(), acc = conf_param();
+	struct rdma_conn_param acc = conf_param();
 	struct ibv_sge sge;
 	struct ibv_send_wr wr;
 
 	acc.rnr_retry_count = 0;
-	start_with(&con, &acc);
+	start_with(LEN, &acc);
 	sge = conf_sge(&a, 0, 64);
 	wr = conf_rdma(1, IBV_WR_RDMA_WRITE_WITH_IMM, &sge, 1, p.p, p.mr->rkey);
 	OK(conf_post(c.a->qp, &wr));
 	conf_wc_is(c.a->send_cq, 1, IBV_WC_RNR_RETRY_EXC_ERR);
-	stop();
+	conf_pair_free(&c);
 }
 
 /* Length. */
@@ -159,7 +144,7 @@ static void receive_too_small(void)
 	QP_STATE(c.a->qp, IBV_QPS_ERR);
 	conf_qp_wait(c.p->qp, IBV_QPS_ERR);
 	EQ(p.p[99], 0); /* nothing beyond the receive's buffer */
-	stop();
+	conf_pair_free(&c);
 }
 
 static void large_receive_too_small(void)
@@ -170,7 +155,7 @@ static void large_receive_too_small(void)
 	conf_wc_is(c.a->send_cq, 3, IBV_WC_REM_INV_REQ_ERR);
 	conf_wc_is(c.p->recv_cq, 1, IBV_WC_LOC_LEN_ERR);
 	CONF_MSG_ZERO(p.p + 30000, 10000);
-	stop();
+	conf_pair_free(&c);
 }
 
 static void receive_without_buffer_too_small(void)
@@ -180,7 +165,7 @@ static void receive_without_buffer_too_small(void)
 	OK(post_send(3, 1));
 	conf_wc_is(c.a->send_cq, 3, IBV_WC_REM_INV_REQ_ERR);
 	conf_wc_is(c.p->recv_cq, 1, IBV_WC_LOC_LEN_ERR);
-	stop();
+	conf_pair_free(&c);
 }
 
 /* Remote access. */
@@ -202,7 +187,7 @@ static void write_with_bad_key(void)
 	start();
 	check_remote_refused(IBV_WR_RDMA_WRITE, 64, p.p, p.mr->rkey ^ 0x5a5a00);
 	CONF_MSG_ZERO(p.p, 64);
-	stop();
+	conf_pair_free(&c);
 }
 
 static void read_with_bad_key(void)
@@ -211,52 +196,52 @@ static void read_with_bad_key(void)
 	memset(a.p, 0x33, 64);
 	check_remote_refused(IBV_WR_RDMA_READ, 64, p.p, p.mr->rkey ^ 0x5a5a00);
 	CHECK(conf_is_fill(a.p, 0x33, 64));
-	stop();
+	conf_pair_free(&c);
 }
 
 static void write_beyond_the_region(void)
 {
 	start();
 	memset(a.p, 0x44, 128);
-	check_remote_refused(IBV_WR_RDMA_WRITE, 128, p.p + 65536 - 127, p.mr->rkey);
-	stop();
+	check_remote_refused(IBV_WR_RDMA_WRITE, 128, p.p + LEN - 127, p.mr->rkey);
+	conf_pair_free(&c);
 }
 
 static void write_before_the_region(void)
 {
 	start();
 	check_remote_refused(IBV_WR_RDMA_WRITE, 128, p.p - 1, p.mr->rkey);
-	stop();
+	conf_pair_free(&c);
 }
 
 static void read_beyond_the_region(void)
 {
 	start();
-	check_remote_refused(IBV_WR_RDMA_READ, 128, p.p + 65536 - 127, p.mr->rkey);
-	stop();
+	check_remote_refused(IBV_WR_RDMA_READ, 128, p.p + LEN - 127, p.mr->rkey);
+	conf_pair_free(&c);
 }
 
 static void large_write_beyond_the_region(void)
 {
 	start();
 	check_remote_refused(IBV_WR_RDMA_WRITE, 60000, p.p + 10000, p.mr->rkey);
-	stop();
+	conf_pair_free(&c);
 }
 
 static void write_around_the_end_of_addresses(void)
 {
 	start();
 	check_remote_refused(IBV_WR_RDMA_WRITE, 128, (void *)(uintptr_t)-64, p.mr->rkey);
-	stop();
+	conf_pair_free(&c);
 }
 
 static void check_access(int access, int opcode)
 {
 	start();
 	conf_buf_free(&p);
-	p = conf_buf(c.p->pd, 65536, access);
+	p = conf_buf(c.p->pd, LEN, access);
 	check_remote_refused(opcode, 8, p.p, p.mr->rkey);
-	stop();
+	conf_pair_free(&c);
 }
 
 static void write_without_right(void)
@@ -282,15 +267,11 @@ static void write_into_another_pd(void)
 	start();
 	MUST(pd = ibv_alloc_pd(c.p->verbs));
 	conf_buf_free(&p);
-	p = conf_buf(pd, 65536, CONF_RW);
+	p = conf_buf(pd, LEN, CONF_RW);
 	check_remote_refused(IBV_WR_RDMA_WRITE, 64, p.p, p.mr->rkey);
 	CONF_MSG_ZERO(p.p, 64);
-	rdma_destroy_qp(c.a);
-	rdma_destroy_qp(c.p);
-	conf_buf_free(&a);
-	conf_buf_free(&p);
-	OK(ibv_dealloc_pd(pd));
 	conf_pair_free(&c);
+	OK(ibv_dealloc_pd(pd));
 }
 
 static void write_to_deregistered_memory(void)
@@ -303,8 +284,7 @@ static void write_to_deregistered_memory(void)
 	p.mr = NULL;
 	check_remote_refused(IBV_WR_RDMA_WRITE, 64, p.p, rkey);
 	CONF_MSG_ZERO(p.p, 64);
-	free(p.p);
-	stop();
+	conf_pair_free(&c);
 }
 
 static void unaligned_atomic(void)
@@ -315,15 +295,13 @@ static void unaligned_atomic(void)
 
 	start();
 	sge = conf_sge(&a, 0, 8);
-	wr = conf_wr(1, IBV_WR_ATOMIC_FETCH_AND_ADD, &sge, 1);
-	wr.wr.atomic.remote_addr = (uintptr_t)p.p + 4;
-	wr.wr.atomic.rkey = p.mr->rkey;
+	wr = conf_rdma(1, IBV_WR_ATOMIC_FETCH_AND_ADD, &sge, 1, p.p + 4, p.mr->rkey);
 	wr.wr.atomic.compare_add = 1;
 	OK(conf_post(c.a->qp, &wr));
 	conf_wc_is(c.a->send_cq, 1, IBV_WC_REM_INV_REQ_ERR);
 	memcpy(&left, p.p + 4, sizeof(left));
 	EQ(left, 0);
-	stop();
+	conf_pair_free(&c);
 }
 
 /* The responder of a refused request ends up in ERR too. */
@@ -334,24 +312,20 @@ static void responder_goes_to_err(void)
 	check_remote_refused(IBV_WR_RDMA_WRITE, 64, p.p, p.mr->rkey ^ 0x5a5a00);
 	conf_qp_wait(c.p->qp, IBV_QPS_ERR);
 	conf_wc_is(c.p->recv_cq, 9, IBV_WC_WR_FLUSH_ERR);
-	stop();
+	conf_pair_free(&c);
 }
 
 /* ... when it has answered what came before, so that its application may destroy
  * it at once. */
 static void responder_answers_first(void)
 {
-	enum { LEN = 32 << 20 };
+	enum { MUCH = 32 << 20 };
 	struct ibv_send_wr wr;
 	struct ibv_sge sge;
 
-	start();
-	conf_buf_free(&a);
-	conf_buf_free(&p);
-	a = conf_buf(c.a->pd, LEN, CONF_RW);
-	p = conf_buf(c.p->pd, LEN, CONF_RW);
-	conf_pattern(p.p, LEN, 3);
-	sge = conf_sge(&a, 0, LEN);
+	start_with(MUCH, NULL);
+	conf_pattern(p.p, MUCH, 3);
+	sge = conf_sge(&a, 0, MUCH);
 	wr = conf_rdma(1, IBV_WR_RDMA_READ, &sge, 1, p.p, p.mr->rkey);
 	OK(conf_post(c.a->qp, &wr));
 	sge = conf_sge(&a, 0, 8);
@@ -360,31 +334,24 @@ static void responder_answers_first(void)
 	rdma_destroy_qp(c.p);
 	conf_wc_ok(c.a->send_cq, 1);
 	conf_wc_is(c.a->send_cq, 2, IBV_WC_REM_ACCESS_ERR);
-	CHECK(conf_pattern_ok(a.p, LEN, 3));
-	rdma_destroy_qp(c.a);
-	conf_buf_free(&a);
-	conf_buf_free(&p);
+	CHECK(conf_pattern_ok(a.p, MUCH, 3));
 	conf_pair_free(&c);
 }
 
 /* ... and in the middle of a read of its own. */
 static void responder_fails_while_it_reads(void)
 {
-	enum { LEN = 16 << 20 };
+	enum { MUCH = 16 << 20 };
 	struct ibv_send_wr wr;
 	struct ibv_sge sge;
 	struct ibv_wc wc;
 
 	for (int i = 0; i < 10; i++) {
-		start();
-		conf_buf_free(&a);
-		conf_buf_free(&p);
-		a = conf_buf(c.a->pd, 2 * LEN, CONF_RW);
-		p = conf_buf(c.p->pd, 2 * LEN, CONF_RW);
-		sge = conf_sge(&p, LEN, LEN);
-		wr = conf_rdma(3, IBV_WR_RDMA_READ, &sge, 1, a.p + LEN, a.mr->rkey);
+		start_with(2 * MUCH, NULL);
+		sge = conf_sge(&p, MUCH, MUCH);
+		wr = conf_rdma(3, IBV_WR_RDMA_READ, &sge, 1, a.p + MUCH, a.mr->rkey);
 		OK(conf_post(c.p->qp, &wr));
-		sge = conf_sge(&a, 0, LEN / 4);
+		sge = conf_sge(&a, 0, MUCH / 4);
 		wr = conf_rdma(1, IBV_WR_RDMA_READ, &sge, 1, p.p, p.mr->rkey);
 		OK(conf_post(c.a->qp, &wr));
 		sge = conf_sge(&a, 0, 8);
@@ -394,25 +361,17 @@ static void responder_fails_while_it_reads(void)
 		conf_wc(c.p->send_cq, &wc);
 		EQ(wc.wr_id, 3);
 		CHECK(wc.status == IBV_WC_SUCCESS || wc.status == IBV_WC_WR_FLUSH_ERR);
-		stop();
+		conf_pair_free(&c);
 	}
 }
 
 /* ... and its application hears of it. */
 static void responder_gets_an_async_event(void)
 {
-	struct ibv_async_event ev;
-	struct pollfd fd;
-
 	start();
 	check_remote_refused(IBV_WR_RDMA_WRITE, 64, p.p, p.mr->rkey ^ 0x5a5a00);
-	fd = (struct pollfd){ .fd = c.p->verbs->async_fd, .events = POLLIN };
-	CHECK(poll(&fd, 1, conf_ms(CONF_WAIT)) == 1);
-	OK(ibv_get_async_event(c.p->verbs, &ev));
-	EQ(ev.event_type, IBV_EVENT_QP_ACCESS_ERR);
-	CHECK(ev.element.qp == c.p->qp);
-	ibv_ack_async_event(&ev);
-	stop();
+	conf_async(c.p->verbs, IBV_EVENT_QP_ACCESS_ERR, c.p->qp);
+	conf_pair_free(&c);
 }
 
 /* Local errors. */
@@ -421,12 +380,12 @@ static void check_local_refused(struct ibv_sge sge, int opcode)
 {
 	struct ibv_send_wr wr = conf_rdma(1, opcode, &sge, 1, p.p, p.mr->rkey);
 
-	OK(conf_recv(c.p->qp, 8, &p, 0, 65536));
+	OK(conf_recv(c.p->qp, 8, &p, 0, LEN));
 	OK(conf_post(c.a->qp, &wr));
 	conf_wc_is(c.a->send_cq, 1, IBV_WC_LOC_PROT_ERR);
 	QP_STATE(c.a->qp, IBV_QPS_ERR);
 	conf_wc_none(c.p->recv_cq, 50);
-	stop();
+	conf_pair_free(&c);
 }
 
 static void send_with_bad_lkey(void)
@@ -444,7 +403,7 @@ static void send_from_beyond_the_region(void)
 	struct ibv_sge sge;
 
 	start();
-	sge = conf_sge(&a, 65536 - 32, 64);
+	sge = conf_sge(&a, LEN - 32, 64);
 	check_local_refused(sge, IBV_WR_SEND);
 }
 
@@ -453,7 +412,7 @@ static void write_from_beyond_the_region(void)
 	struct ibv_sge sge;
 
 	start();
-	sge = conf_sge(&a, 65536 - 32, 64);
+	sge = conf_sge(&a, LEN - 32, 64);
 	check_local_refused(sge, IBV_WR_RDMA_WRITE);
 }
 
@@ -474,7 +433,7 @@ static void send_from_another_pd(void)
 	conf_wc_is(c.a->send_cq, 1, IBV_WC_LOC_PROT_ERR);
 	conf_buf_free(&b);
 	OK(ibv_dealloc_pd(pd));
-	stop();
+	conf_pair_free(&c);
 }
 
 static void read_into_read_only_region(void)
@@ -492,7 +451,7 @@ static void read_into_read_only_region(void)
 	conf_wc_is(c.a->send_cq, 1, IBV_WC_LOC_PROT_ERR);
 	CONF_MSG_ZERO(b.p, 64);
 	conf_buf_free(&b);
-	stop();
+	conf_pair_free(&c);
 }
 
 static void receive_with_bad_lkey(void)
@@ -508,7 +467,7 @@ static void receive_with_bad_lkey(void)
 	conf_wc_is(c.p->recv_cq, 1, IBV_WC_LOC_PROT_ERR);
 	conf_wc_is(c.a->send_cq, 2, IBV_WC_REM_OP_ERR);
 	CONF_MSG_ZERO(p.p, 64);
-	stop();
+	conf_pair_free(&c);
 }
 
 /* Only windows can be invalidated from afar; a region stays as it is. */
@@ -519,8 +478,7 @@ static void invalidating_a_region(void)
 
 	start();
 	OK(conf_recv(c.p->qp, 1, &p, 0, 64));
-	wr = conf_wr(2, IBV_WR_SEND_WITH_INV, NULL, 0);
-	wr.invalidate_rkey = p.mr->rkey;
+	wr = conf_inv(2, IBV_WR_SEND_WITH_INV, p.mr->rkey);
 	OK(conf_post(c.a->qp, &wr));
 	conf_wc(c.a->send_cq, &wc);
 	EQ(wc.wr_id, 2);
@@ -529,7 +487,7 @@ static void invalidating_a_region(void)
 		FAIL("the sender is told: %s", ibv_wc_status_str(wc.status));
 	conf_wc(c.p->recv_cq, &wc);
 	CHECK(wc.wr_id == 1 && wc.status != IBV_WC_SUCCESS);
-	stop();
+	conf_pair_free(&c);
 }
 
 /* Flush. */
@@ -558,7 +516,7 @@ static void flush_keeps_the_order(void)
 	for (int i = 0; i < 6; i++)
 		conf_wc_is(c.a->recv_cq, 100 + i, IBV_WC_WR_FLUSH_ERR);
 	conf_wc_none(c.a->send_cq, 20);
-	stop();
+	conf_pair_free(&c);
 }
 
 /* A failing request is reported though it was not signalled. */
@@ -573,7 +531,7 @@ static void unsignalled_failure_is_reported(void)
 	wr.send_flags = 0;
 	OK(conf_post(c.a->qp, &wr));
 	conf_wc_is(c.a->send_cq, 1, IBV_WC_REM_ACCESS_ERR);
-	stop();
+	conf_pair_free(&c);
 }
 
 static void modify_to_err_flushes(void)
@@ -590,7 +548,7 @@ static void modify_to_err_flushes(void)
 		conf_wc_is(c.a->send_cq, i, IBV_WC_WR_FLUSH_ERR);
 	for (int i = 0; i < 4; i++)
 		conf_wc_is(c.a->recv_cq, 10 + i, IBV_WC_WR_FLUSH_ERR);
-	stop();
+	conf_pair_free(&c);
 }
 
 static void short_timeout(struct rdma_cm_id *id, bool active)
@@ -605,45 +563,39 @@ static void short_timeout(struct rdma_cm_id *id, bool active)
 static void peer_destroyed_its_qp(void)
 {
 	struct rdma_conn_param con = conf_param();
-	struct conf_opt opt = { .connect = &con, .prepare = short_timeout };
+	struct conf_opt opt = { .connect = &con, .prepare = short_timeout,
+				.abuf = &a, .len = LEN };
 
 	con.retry_count = 1;
 	conf_pair_open(&c, &opt);
-	a = conf_buf(c.a->pd, 65536, CONF_RW);
 	rdma_destroy_qp(c.p);
 	OK(post_send(1, 64));
 	OK(post_send(2, 64));
 	conf_wc_is(c.a->send_cq, 1, IBV_WC_RETRY_EXC_ERR);
 	conf_wc_is(c.a->send_cq, 2, IBV_WC_WR_FLUSH_ERR);
 	conf_quiet(c.ach, 50); /* no event of the connection */
-	rdma_destroy_qp(c.a);
-	conf_buf_free(&a);
 	conf_pair_free(&c);
 }
 
 /* Another connection of the process does not suffer. */
 static void failure_stays_in_its_connection(void)
 {
-	struct conf_pair other;
 	struct conf_buf b;
+	struct conf_opt opt = { .abuf = &b, .len = 4096 };
+	struct conf_pair other;
 	struct ibv_sge sge;
 	struct ibv_send_wr wr;
 
 	start();
-	conf_pair_open(&other, NULL);
-	b = conf_buf(other.a->pd, 4096, CONF_RW);
+	conf_pair_open(&other, &opt);
 	check_remote_refused(IBV_WR_RDMA_WRITE, 64, p.p, p.mr->rkey ^ 0x5a5a00);
 	sge = conf_sge(&b, 0, 64);
 	wr = conf_rdma(5, IBV_WR_RDMA_WRITE, &sge, 1, p.p, p.mr->rkey);
 	OK(conf_post(other.a->qp, &wr));
 	conf_wc_ok(other.a->send_cq, 5);
 	QP_STATE(other.p->qp, IBV_QPS_RTS);
-	conf_pair_disconnect(&other);
-	rdma_destroy_qp(other.a);
-	rdma_destroy_qp(other.p);
-	conf_buf_free(&b);
-	conf_pair_free(&other);
-	stop();
+	conf_pair_close(&other);
+	conf_pair_free(&c);
 }
 
 static const struct conf_case cases[] = {

@@ -9,15 +9,6 @@ static void resolve(struct rdma_cm_id *id)
 	OK(rdma_resolve_addr(id, NULL, SA(dst), 2000));
 }
 
-static void wait_readable(struct rdma_event_channel *ch)
-{
-	struct pollfd p = { .fd = ch->fd, .events = POLLIN };
-
-	AT("waiting for the channel to become readable");
-	if (poll(&p, 1, conf_ms(CONF_WAIT)) != 1)
-		FAIL("the channel does not become readable");
-}
-
 static void check_new(struct rdma_cm_id *id, struct rdma_event_channel *ch, void *ctx,
 		      int ps, int qp_type)
 {
@@ -108,8 +99,7 @@ static void destroy_frees_the_port(void)
 	OK(rdma_destroy_id(id));
 	again = conf_id(ch);
 	OK(rdma_bind_addr(again, SA(addr)));
-	OK(rdma_destroy_id(again));
-	rdma_destroy_event_channel(ch);
+	conf_id_close(again);
 }
 
 static void destroy_cancels_resolution(void)
@@ -132,7 +122,7 @@ static void destroy_drops_only_its_events(void)
 	struct rdma_cm_id *a = conf_id(ch), *b = conf_id(ch), *c = conf_id(ch);
 
 	resolve(a);
-	wait_readable(ch);
+	WAIT_FOR(conf_readable(ch->fd));
 	resolve(b);
 	resolve(c);
 	OK(rdma_destroy_id(a));
@@ -140,8 +130,7 @@ static void destroy_drops_only_its_events(void)
 	conf_expect(ch, c, RDMA_CM_EVENT_ADDR_RESOLVED);
 	conf_quiet(ch, CONF_QUIET);
 	OK(rdma_destroy_id(b));
-	OK(rdma_destroy_id(c));
-	rdma_destroy_event_channel(ch);
+	conf_id_close(c);
 }
 
 /* A call that has to wait for an acknowledgement. */
@@ -224,8 +213,7 @@ static void destroy_another_id_does_not_wait(void)
 	ev = conf_get(ch, a, RDMA_CM_EVENT_ADDR_RESOLVED);
 	OK(rdma_destroy_id(b));
 	OK(rdma_ack_cm_event(ev));
-	OK(rdma_destroy_id(a));
-	rdma_destroy_event_channel(ch);
+	conf_id_close(a);
 }
 
 /* A request up to its event: the event is unacknowledged. */
@@ -233,12 +221,7 @@ static struct rdma_cm_event *request(struct conf_pair *c)
 {
 	struct rdma_conn_param param = conf_param();
 
-	memset(c, 0, sizeof(*c));
-	c->lch = conf_channel();
-	c->ach = conf_channel();
-	c->listener = conf_listen(c->lch, AF_INET, 4);
-	c->a = conf_route_resolved(c->ach, conf_listen_addr(c->listener));
-	conf_qp(c->a, 4);
+	conf_pair_resolve(c, NULL);
 	OK(rdma_connect(c->a, &param));
 	return conf_get(c->lch, NULL, RDMA_CM_EVENT_CONNECT_REQUEST);
 }
@@ -284,13 +267,8 @@ static void child_inherits(void)
 	int ctx;
 	struct rdma_conn_param param = conf_param();
 
-	memset(&c, 0, sizeof(c));
-	c.lch = conf_channel();
-	c.ach = conf_channel();
-	c.listener = conf_listen(c.lch, AF_INET, 4);
+	conf_pair_resolve(&c, NULL);
 	c.listener->context = &ctx;
-	c.a = conf_route_resolved(c.ach, conf_listen_addr(c.listener));
-	conf_qp(c.a, 4);
 	OK(rdma_connect(c.a, &param));
 	ev = conf_get(c.lch, NULL, RDMA_CM_EVENT_CONNECT_REQUEST);
 	c.p = ev->id;
@@ -321,8 +299,7 @@ static void context_may_change(void)
 	CHECK(ev->id->context == &other);
 	OK(rdma_ack_cm_event(ev));
 	CHECK(id->context == &other);
-	OK(rdma_destroy_id(id));
-	rdma_destroy_event_channel(ch);
+	conf_id_close(id);
 }
 
 /* Migration. */
@@ -347,12 +324,11 @@ static void migrate_to_the_same_channel(void)
 	struct rdma_cm_id *id = conf_id(ch);
 
 	resolve(id);
-	wait_readable(ch);
+	WAIT_FOR(conf_readable(ch->fd));
 	OK(rdma_migrate_id(id, ch));
 	CHECK(id->channel == ch);
 	conf_expect(ch, id, RDMA_CM_EVENT_ADDR_RESOLVED);
-	OK(rdma_destroy_id(id));
-	rdma_destroy_event_channel(ch);
+	conf_id_close(id);
 }
 
 static void migrate_moves_only_its_events(void)
@@ -361,9 +337,9 @@ static void migrate_moves_only_its_events(void)
 	struct rdma_cm_id *a = conf_id(x), *b = conf_id(x), *c = conf_id(y);
 
 	resolve(a);
-	wait_readable(x);
+	WAIT_FOR(conf_readable(x->fd));
 	OK(rdma_migrate_id(a, y));
-	wait_readable(y);
+	WAIT_FOR(conf_readable(y->fd));
 	CHECK(!conf_readable(x->fd));
 	resolve(c);
 	resolve(b);
@@ -389,7 +365,7 @@ static void migrate_keeps_the_order(void)
 	conf_pair_request(&c, NULL);
 	OK(rdma_accept(c.p, &param));
 	conf_expect(c.ach, c.a, RDMA_CM_EVENT_ESTABLISHED);
-	wait_readable(c.lch); /* ESTABLISHED */
+	WAIT_FOR(conf_readable(c.lch->fd)); /* ESTABLISHED */
 	OK(rdma_disconnect(c.a));
 	conf_settle(); /* DISCONNECTED is behind it now, or comes after */
 	OK(rdma_migrate_id(c.p, to));
@@ -472,50 +448,48 @@ static void migrate_from_synchronous(void)
 	rdma_destroy_event_channel(ch);
 }
 
+/* The listener goes to another channel, and its old one is destroyed. */
+static void move_listener(struct conf_pair *c)
+{
+	struct rdma_event_channel *old = c->lch;
+
+	c->lch = conf_channel();
+	OK(rdma_migrate_id(c->listener, c->lch));
+	CHECK(!conf_readable(old->fd));
+	rdma_destroy_event_channel(old);
+}
+
+/* The request comes on the new channel, and is accepted. */
+static void accept_there(struct conf_pair *c)
+{
+	c->p = conf_request(c->lch);
+	CHECK(c->p->channel == c->lch);
+	conf_qp(c->p, 4);
+	conf_pair_accept(c);
+	conf_pair_close(c);
+}
+
 static void migrate_listener(void)
 {
-	struct rdma_event_channel *old = conf_channel();
 	struct rdma_conn_param param = conf_param();
-	struct rdma_cm_event *ev;
-	struct conf_pair c = { .lch = conf_channel(), .ach = conf_channel() };
+	struct conf_pair c;
 
-	c.listener = conf_listen(old, AF_INET, 4);
-	OK(rdma_migrate_id(c.listener, c.lch));
-	rdma_destroy_event_channel(old);
-	c.a = conf_route_resolved(c.ach, conf_listen_addr(c.listener));
-	conf_qp(c.a, 4);
+	conf_pair_resolve(&c, NULL);
+	move_listener(&c);
 	OK(rdma_connect(c.a, &param));
-	ev = conf_get(c.lch, NULL, RDMA_CM_EVENT_CONNECT_REQUEST);
-	c.p = ev->id;
-	CHECK(c.p->channel == c.lch);
-	OK(rdma_ack_cm_event(ev));
-	conf_qp(c.p, 4);
-	conf_pair_accept(&c);
-	conf_pair_close(&c);
+	accept_there(&c);
 }
 
 static void migrate_listener_with_waiting_requests(void)
 {
-	struct rdma_event_channel *old = conf_channel();
 	struct rdma_conn_param param = conf_param();
-	struct rdma_cm_event *ev;
-	struct conf_pair c = { .lch = conf_channel(), .ach = conf_channel() };
+	struct conf_pair c;
 
-	c.listener = conf_listen(old, AF_INET, 4);
-	c.a = conf_route_resolved(c.ach, conf_listen_addr(c.listener));
-	conf_qp(c.a, 4);
+	conf_pair_resolve(&c, NULL);
 	OK(rdma_connect(c.a, &param));
-	wait_readable(old);
-	OK(rdma_migrate_id(c.listener, c.lch));
-	CHECK(!conf_readable(old->fd));
-	rdma_destroy_event_channel(old);
-	ev = conf_get(c.lch, NULL, RDMA_CM_EVENT_CONNECT_REQUEST);
-	c.p = ev->id;
-	CHECK(c.p->channel == c.lch);
-	OK(rdma_ack_cm_event(ev));
-	conf_qp(c.p, 4);
-	conf_pair_accept(&c);
-	conf_pair_close(&c);
+	WAIT_FOR(conf_readable(c.lch->fd));
+	move_listener(&c);
+	accept_there(&c);
 }
 
 static void migrate_connected(void)

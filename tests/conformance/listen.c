@@ -12,8 +12,7 @@ static void start(void)
 
 static void stop(struct rdma_cm_id *listener)
 {
-	if (listener)
-		OK(rdma_destroy_id(listener));
+	conf_id_free(listener);
 	rdma_destroy_event_channel(lch);
 	rdma_destroy_event_channel(ach);
 }
@@ -42,22 +41,19 @@ static struct rdma_cm_id *connecting(conf_sa dst)
 	return id;
 }
 
-static void drop(struct rdma_cm_id *id)
+/* The request of this id is refused with this status; the end of the id. */
+static void rejected(struct rdma_cm_id *id, int status)
 {
-	if (id->qp)
-		rdma_destroy_qp(id);
-	OK(rdma_destroy_id(id));
+	conf_expect_status(ach, id, RDMA_CM_EVENT_REJECTED, status);
+	conf_id_free(id);
 }
 
 static void reject_all(unsigned n)
 {
-	struct rdma_cm_event *ev;
 	struct rdma_cm_id *id;
 
 	while (n--) {
-		ev = conf_get(lch, NULL, RDMA_CM_EVENT_CONNECT_REQUEST);
-		id = ev->id;
-		OK(rdma_ack_cm_event(ev));
+		id = conf_request(lch);
 		OK(rdma_reject(id, NULL, 0));
 		OK(rdma_destroy_id(id));
 	}
@@ -78,8 +74,7 @@ static void unbound_listener_gets_a_port(void)
 	dst = conf_addr(AF_INET, ntohs(rdma_get_src_port(l)));
 	a = connecting(dst);
 	reject_all(1);
-	conf_expect_status(ach, a, RDMA_CM_EVENT_REJECTED, conf_rejected());
-	drop(a);
+	rejected(a, conf_rejected());
 	stop(l);
 }
 
@@ -87,7 +82,6 @@ static void check_wildcard_child(int family)
 {
 	conf_sa any = conf_any(family, 0), dst;
 	struct rdma_cm_id *l, *a, *p;
-	struct rdma_cm_event *ev;
 	size_t off = family == AF_INET ? 4 : 8, len = family == AF_INET ? 4 : 16;
 
 	dst = conf_addr(family, 0);
@@ -97,9 +91,7 @@ static void check_wildcard_child(int family)
 	OK(rdma_listen(l, 4));
 	dst = conf_listen_addr(l);
 	a = connecting(dst);
-	ev = conf_get(lch, NULL, RDMA_CM_EVENT_CONNECT_REQUEST);
-	p = ev->id;
-	OK(rdma_ack_cm_event(ev));
+	p = conf_request(lch);
 	EQ(rdma_get_local_addr(p)->sa_family, family);
 	EQ(rdma_get_peer_addr(p)->sa_family, family);
 	CHECK(!memcmp((char *)rdma_get_local_addr(p) + off, (char *)&dst + off, len));
@@ -108,8 +100,7 @@ static void check_wildcard_child(int family)
 	CHECK(rdma_get_dst_port(p) != 0);
 	EQ(rdma_get_dst_port(p), rdma_get_src_port(a));
 	OK(rdma_destroy_id(p));
-	conf_expect_status(ach, a, RDMA_CM_EVENT_REJECTED, conf_rejected());
-	drop(a);
+	rejected(a, conf_rejected());
 	stop(l);
 }
 
@@ -140,8 +131,7 @@ static void wildcard6_serves_ipv4(void)
 	EQ(rdma_get_peer_addr(ev->id)->sa_family, AF_INET);
 	OK(rdma_destroy_id(ev->id));
 	OK(rdma_ack_cm_event(ev));
-	conf_expect_status(ach, a, RDMA_CM_EVENT_REJECTED, conf_rejected());
-	drop(a);
+	rejected(a, conf_rejected());
 	stop(l);
 }
 
@@ -166,7 +156,7 @@ static void wildcard6_afonly_refuses_ipv4(void)
 	CHECK(ev->status == 8 || ev->status == conf_rejected());
 	OK(rdma_ack_cm_event(ev));
 	conf_quiet(lch, 50);
-	drop(a);
+	conf_id_free(a);
 	stop(l);
 }
 
@@ -199,8 +189,7 @@ static void reject_one(conf_sa addr, struct rdma_cm_id *l)
 	((struct sockaddr_in *)&addr)->sin_port = rdma_get_src_port(l);
 	a = connecting(addr);
 	reject_all(1);
-	conf_expect_status(ach, a, RDMA_CM_EVENT_REJECTED, conf_rejected());
-	drop(a);
+	rejected(a, conf_rejected());
 }
 
 static void listener_cannot_do_anything_else(void)
@@ -235,8 +224,7 @@ static void backlog_out_of_range_is_the_maximum(void)
 		l = conf_listen(lch, AF_INET, backlog[i]);
 		a = connecting(conf_listen_addr(l));
 		reject_all(1);
-		conf_expect_status(ach, a, RDMA_CM_EVENT_REJECTED, conf_rejected());
-		drop(a);
+		rejected(a, conf_rejected());
 		stop(l);
 	}
 }
@@ -253,7 +241,7 @@ static void no_listener_rejects_with_8(void)
 	CONF_MSG_ZERO(ev->param.conn.private_data, 148);
 	OK(rdma_ack_cm_event(ev));
 	EQ(conf_qp_state(a->qp), IBV_QPS_ERR);
-	drop(a);
+	conf_id_free(a);
 	stop(NULL);
 }
 
@@ -266,8 +254,7 @@ static void bound_without_listen_rejects_with_8(void)
 	l = conf_id(lch);
 	OK(rdma_bind_addr(l, SA(addr)));
 	a = connecting(conf_listen_addr(l));
-	conf_expect_status(ach, a, RDMA_CM_EVENT_REJECTED, 8);
-	drop(a);
+	rejected(a, 8);
 	stop(l);
 }
 
@@ -281,18 +268,8 @@ static void destroyed_listener_rejects_with_8(void)
 	dst = conf_listen_addr(l);
 	OK(rdma_destroy_id(l));
 	a = connecting(dst);
-	conf_expect_status(ach, a, RDMA_CM_EVENT_REJECTED, 8);
-	drop(a);
+	rejected(a, 8);
 	stop(NULL);
-}
-
-static void wait_readable(struct rdma_event_channel *ch)
-{
-	struct pollfd p = { .fd = ch->fd, .events = POLLIN };
-
-	AT("waiting for the channel to become readable");
-	if (poll(&p, 1, conf_ms(CONF_WAIT)) != 1)
-		FAIL("the channel does not become readable");
 }
 
 /* Requests nobody fetched are refused when their listener goes. */
@@ -305,7 +282,7 @@ static void destroyed_listener_rejects_waiting_requests(void)
 	l = conf_listen(lch, AF_INET, 4);
 	a = connecting(conf_listen_addr(l));
 	b = connecting(conf_listen_addr(l));
-	wait_readable(lch);
+	WAIT_FOR(conf_readable(lch->fd));
 	OK(rdma_destroy_id(l));
 	for (int i = 0; i < 2; i++) {
 		MUST(ev = conf_next(ach, conf_ms(CONF_WAIT)));
@@ -315,8 +292,8 @@ static void destroyed_listener_rejects_waiting_requests(void)
 		OK(rdma_ack_cm_event(ev));
 	}
 	CHECK(!conf_readable(lch->fd));
-	drop(a);
-	drop(b);
+	conf_id_free(a);
+	conf_id_free(b);
 	stop(NULL);
 }
 
@@ -333,7 +310,7 @@ static void backlog_overflow_is_retried(void)
 	l = conf_listen(lch, AF_INET, 1);
 	for (int i = 0; i < N; i++)
 		a[i] = connecting(conf_listen_addr(l));
-	wait_readable(lch);
+	WAIT_FOR(conf_readable(lch->fd));
 	conf_quiet(ach, CONF_QUIET); /* nobody is refused */
 	for (int i = 0; i < N; i++) {
 		AT("waiting for a request that was dropped once");
@@ -346,7 +323,7 @@ static void backlog_overflow_is_retried(void)
 	for (int i = 0; i < N; i++)
 		conf_expect_status(ach, NULL, RDMA_CM_EVENT_REJECTED, conf_rejected());
 	for (int i = 0; i < N; i++)
-		drop(a[i]);
+		conf_id_free(a[i]);
 	stop(l);
 }
 
@@ -363,7 +340,7 @@ static void many_requests_at_once(void)
 	for (int i = 0; i < N; i++)
 		conf_expect_status(ach, NULL, RDMA_CM_EVENT_REJECTED, conf_rejected());
 	for (int i = 0; i < N; i++)
-		drop(a[i]);
+		conf_id_free(a[i]);
 	stop(l);
 }
 
@@ -385,10 +362,9 @@ static void listeners_do_not_mix(void)
 	CHECK(!conf_readable(lch->fd));
 	b = connecting(conf_listen_addr(l));
 	reject_all(1);
-	drop(a);
-	drop(b);
-	OK(rdma_destroy_id(m));
-	rdma_destroy_event_channel(other);
+	conf_id_free(a);
+	conf_id_free(b);
+	conf_id_close(m);
 	stop(l);
 }
 
@@ -406,7 +382,7 @@ static void unanswered_request_is_unreachable(void)
 	a = resolved(conf_listen_addr(l));
 	b = resolved(conf_listen_addr(l)); /* before a's request can give up */
 	request(a);
-	wait_readable(lch);
+	WAIT_FOR(conf_readable(lch->fd));
 	request(b);
 	do {
 		AT("waiting for UNREACHABLE");
@@ -416,8 +392,8 @@ static void unanswered_request_is_unreachable(void)
 		who = ev->id;
 		OK(rdma_ack_cm_event(ev));
 	} while (who != b);
-	drop(a);
-	drop(b);
+	conf_id_free(a);
+	conf_id_free(b);
 	stop(l);
 }
 

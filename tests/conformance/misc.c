@@ -94,8 +94,7 @@ static void device_is_roce(void)
 
 static void registering_what_is_not_there(void)
 {
-	struct rdma_event_channel *ch = conf_channel();
-	struct rdma_cm_id *id = conf_addr_resolved(ch, conf_addr(AF_INET, 7000));
+	struct rdma_cm_id *id = conf_device_id();
 	static const char constant[4096] __attribute__((aligned(4096))) = "x";
 	int x;
 
@@ -108,14 +107,12 @@ static void registering_what_is_not_there(void)
 	errno = 0;
 	CHECK(!ibv_reg_mr(id->pd, &x, sizeof(x), IBV_ACCESS_REMOTE_WRITE));
 	EQ(errno, EINVAL); /* needs LOCAL_WRITE */
-	OK(rdma_destroy_id(id));
-	rdma_destroy_event_channel(ch);
+	conf_id_close(id);
 }
 
 static void ece_arguments(void)
 {
-	struct rdma_event_channel *ch = conf_channel();
-	struct rdma_cm_id *id = conf_addr_resolved(ch, conf_addr(AF_INET, 7000));
+	struct rdma_cm_id *id = conf_device_id();
 	struct ibv_ece ece = { .vendor_id = 0x15b3, .options = 1 };
 
 	ERR(rdma_set_local_ece(NULL, &ece), EINVAL);
@@ -132,28 +129,23 @@ static void ece_arguments(void)
 	conf_qp(id, 4);
 	ERR(rdma_set_local_ece(id, &ece), EINVAL);
 	ERR(rdma_get_remote_ece(id, &ece), EINVAL);
-	rdma_destroy_qp(id);
-	OK(rdma_destroy_id(id));
-	rdma_destroy_event_channel(ch);
+	conf_id_close(id);
 }
 
 /* Ids without QPs hand their ECE to each other. */
 static void ece_is_exchanged(void)
 {
-	struct conf_pair c = { .lch = conf_channel(), .ach = conf_channel() };
+	struct conf_opt bare = { .bare = true };
+	struct conf_pair c;
 	struct ibv_ece mine = { .vendor_id = 0x1234, .options = 0x5678 };
 	struct ibv_ece reply = { .vendor_id = 0x1234, .options = 0x9abc }, got;
 	struct rdma_conn_param param = conf_param();
-	struct rdma_cm_event *ev;
 
-	c.listener = conf_listen(c.lch, AF_INET, 2);
-	c.a = conf_route_resolved(c.ach, conf_listen_addr(c.listener));
+	conf_pair_resolve(&c, &bare);
 	OK(rdma_set_local_ece(c.a, &mine));
 	param.qp_num = 0x77;
 	OK(rdma_connect(c.a, &param));
-	ev = conf_get(c.lch, NULL, RDMA_CM_EVENT_CONNECT_REQUEST);
-	c.p = ev->id;
-	OK(rdma_ack_cm_event(ev));
+	c.p = conf_request(c.lch);
 	memset(&got, 0xff, sizeof(got));
 	OK(rdma_get_remote_ece(c.p, &got));
 	EQ(got.vendor_id, 0x1234);
@@ -234,11 +226,9 @@ static void length_without_private_data(void)
 {
 	struct rdma_conn_param param = conf_param();
 	struct rdma_cm_event *ev;
-	struct conf_pair c = { .lch = conf_channel(), .ach = conf_channel() };
+	struct conf_pair c;
 
-	c.listener = conf_listen(c.lch, AF_INET, 2);
-	c.a = conf_route_resolved(c.ach, conf_listen_addr(c.listener));
-	conf_qp(c.a, 2);
+	conf_pair_resolve(&c, NULL);
 	param.private_data_len = 20;
 	OK(rdma_connect(c.a, &param));
 	ev = conf_get(c.lch, NULL, RDMA_CM_EVENT_CONNECT_REQUEST);
@@ -256,8 +246,7 @@ static void ports_of_an_unknown_family(void)
 	id->route.addr.src_addr.sa_family = AF_UNIX;
 	EQ(rdma_get_src_port(id), 0);
 	id->route.addr.src_addr.sa_family = 0;
-	OK(rdma_destroy_id(id));
-	rdma_destroy_event_channel(ch);
+	conf_id_close(id);
 }
 
 static const struct conf_case cases[] = {

@@ -7,25 +7,13 @@
 
 static struct conf_pair c;
 static struct conf_buf a, p;
+enum { LEN = 65536 };
 
 static void start(void)
 {
-	struct rdma_conn_param param = conf_param();
-	struct conf_opt opt = { .connect = &param, .accept = &param };
+	struct conf_opt opt = { .depth = 4, .abuf = &a, .pbuf = &p, .len = LEN };
 
-	param.responder_resources = param.initiator_depth = 4;
 	conf_pair_open(&c, &opt);
-	a = conf_buf(c.a->pd, 65536, CONF_RW);
-	p = conf_buf(c.p->pd, 65536, CONF_RW);
-}
-
-static void stop(void)
-{
-	rdma_destroy_qp(c.a);
-	rdma_destroy_qp(c.p);
-	conf_buf_free(&a);
-	conf_buf_free(&p);
-	conf_pair_free(&c);
 }
 
 static void rdma_by_a(int op, uint64_t raddr, size_t len, uint32_t rkey, int status)
@@ -52,14 +40,7 @@ enum { PAGE = 4096, PAGES = 16 };
 
 static void open_pd(void)
 {
-	struct ibv_device **list;
-	struct ibv_context *ctx;
-
-	MUST(list = ibv_get_device_list(NULL));
-	MUST(list[0]);
-	MUST(ctx = ibv_open_device(list[0]));
-	ibv_free_device_list(list);
-	MUST(pd = ibv_alloc_pd(ctx));
+	MUST(pd = ibv_alloc_pd(conf_open_device()));
 	/* Where nobody else maps anything: a hole must stay one. */
 	mem = mmap((void *)0x50000000, PAGES * PAGE, PROT_READ | PROT_WRITE,
 		   MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
@@ -181,7 +162,7 @@ static void on_demand_follows_the_mappings(void)
 		OK(munmap(at, 8 * PAGE));
 	}
 	OK(ibv_dereg_mr(mr));
-	stop();
+	conf_pair_free(&c);
 	close_pd();
 }
 
@@ -198,9 +179,9 @@ static void implicit_on_demand(void)
 	start();
 	MUST(mr = ibv_reg_mr(c.p->pd, NULL, SIZE_MAX, CONF_RW | IBV_ACCESS_ON_DEMAND));
 	write_ok((uintptr_t)mem, mem, PAGES * PAGE, mr->rkey);
-	write_ok((uintptr_t)p.p, p.p, 65536, mr->rkey);
+	write_ok((uintptr_t)p.p, p.p, LEN, mr->rkey);
 	OK(ibv_dereg_mr(mr));
-	stop();
+	conf_pair_free(&c);
 	close_pd();
 }
 
@@ -273,7 +254,7 @@ static void iova_is_the_remote_address(void)
 	write_ok(iova + 8191, p.p + 8191, 1, mr->rkey);
 	rdma_by_a(IBV_WR_RDMA_WRITE, (uintptr_t)p.p, 100, mr->rkey, IBV_WC_REM_ACCESS_ERR);
 	OK(ibv_dereg_mr(mr));
-	stop();
+	conf_pair_free(&c);
 }
 
 /* ... and the local one. */
@@ -295,7 +276,7 @@ static void iova_is_the_local_address(void)
 	conf_wc_ok(c.a->send_cq, 1);
 	CHECK(!memcmp(p.p, a.p + 100, 200));
 	OK(ibv_dereg_mr(mr));
-	stop();
+	conf_pair_free(&c);
 }
 
 static void zero_based(void)
@@ -311,7 +292,7 @@ static void zero_based(void)
 	write_ok(0, p.p + 100, 5000, mr->rkey);
 	rdma_by_a(IBV_WR_RDMA_WRITE, 4999, 2, mr->rkey, IBV_WC_REM_ACCESS_ERR);
 	OK(ibv_dereg_mr(mr));
-	stop();
+	conf_pair_free(&c);
 }
 
 static void relaxed_ordering_works(void)
@@ -319,10 +300,10 @@ static void relaxed_ordering_works(void)
 	struct ibv_mr *mr;
 
 	start();
-	MUST(mr = ibv_reg_mr(c.p->pd, p.p, 65536, CONF_RW | IBV_ACCESS_RELAXED_ORDERING));
-	write_ok((uintptr_t)p.p, p.p, 65536, mr->rkey);
+	MUST(mr = ibv_reg_mr(c.p->pd, p.p, LEN, CONF_RW | IBV_ACCESS_RELAXED_ORDERING));
+	write_ok((uintptr_t)p.p, p.p, LEN, mr->rkey);
 	OK(ibv_dereg_mr(mr));
-	stop();
+	conf_pair_free(&c);
 }
 
 /* Reregistering. */
@@ -351,7 +332,7 @@ static void rereg_bad_input(void)
 	   IBV_REREG_MR_ERR_INPUT); /* access without its flag */
 	EQ(p.mr->rkey, key); /* the region is as it was */
 	write_ok((uintptr_t)p.p, p.p, 100, key);
-	stop();
+	conf_pair_free(&c);
 }
 
 static void rereg_of_what_cannot_be(void)
@@ -367,26 +348,23 @@ static void rereg_of_what_cannot_be(void)
 	EQ(ibv_rereg_mr(p.mr, IBV_REREG_MR_CHANGE_TRANSLATION, NULL, (void *)4096, 10, 0),
 	   IBV_REREG_MR_ERR_CMD);
 	EQ(errno, EFAULT);
-	stop();
+	conf_pair_free(&c);
 }
 
 static void rereg_of_the_range(void)
 {
-	uint8_t *old = p.p, *mem2;
-	uint32_t key;
+	uint8_t *old, *mem2;
 
 	start();
 	need_rereg();
 	CHECK(posix_memalign((void **)&mem2, 4096, 8192) == 0);
 	memset(mem2, 0, 8192);
 	old = p.p;
-	key = p.mr->rkey;
 	OK(ibv_rereg_mr(p.mr, IBV_REREG_MR_CHANGE_TRANSLATION, NULL, mem2, 8192, 0));
 	CHECK(p.mr->addr == mem2 && p.mr->length == 8192 && p.mr->pd == c.p->pd);
 	write_ok((uintptr_t)mem2, mem2, 8192, p.mr->rkey);
 	rdma_by_a(IBV_WR_RDMA_WRITE, (uintptr_t)old, 64, p.mr->rkey, IBV_WC_REM_ACCESS_ERR);
-	(void)key;
-	stop();
+	conf_pair_free(&c);
 	free(mem2);
 }
 
@@ -404,7 +382,7 @@ static void rereg_gives_new_keys(void)
 	CHECK(p.mr->rkey != key && p.mr->lkey == p.mr->rkey);
 	write_ok((uintptr_t)p.p, p.p, 64, p.mr->rkey);
 	rdma_by_a(IBV_WR_RDMA_WRITE, (uintptr_t)p.p, 64, key, IBV_WC_REM_ACCESS_ERR);
-	stop();
+	conf_pair_free(&c);
 }
 
 static void rereg_of_rights(void)
@@ -413,11 +391,11 @@ static void rereg_of_rights(void)
 	need_rereg();
 	OK(ibv_rereg_mr(p.mr, IBV_REREG_MR_CHANGE_ACCESS, NULL, NULL, 0,
 			IBV_ACCESS_REMOTE_READ));
-	CHECK(p.mr->addr == p.p && p.mr->length == 65536);
+	CHECK(p.mr->addr == p.p && p.mr->length == LEN);
 	rdma_by_a(IBV_WR_RDMA_READ, (uintptr_t)p.p, 64, p.mr->rkey, IBV_WC_SUCCESS);
 	rdma_by_a(IBV_WR_RDMA_WRITE, (uintptr_t)p.p, 64, p.mr->rkey,
 		  IBV_WC_REM_ACCESS_ERR);
-	stop();
+	conf_pair_free(&c);
 }
 
 static void rereg_of_the_pd(void)
@@ -432,12 +410,8 @@ static void rereg_of_the_pd(void)
 	EQ(ibv_dealloc_pd(other), EBUSY);
 	rdma_by_a(IBV_WR_RDMA_WRITE, (uintptr_t)p.p, 64, p.mr->rkey,
 		  IBV_WC_REM_ACCESS_ERR);
-	rdma_destroy_qp(c.a);
-	rdma_destroy_qp(c.p);
-	conf_buf_free(&p);
-	OK(ibv_dealloc_pd(other));
-	conf_buf_free(&a);
 	conf_pair_free(&c);
+	OK(ibv_dealloc_pd(other));
 }
 
 static void rereg_of_all(void)
@@ -459,7 +433,7 @@ static void rereg_of_all(void)
 			c.p->pd, mem2 + 4096, 4096, CONF_RW));
 	OK(ibv_dealloc_pd(other));
 	write_ok((uintptr_t)mem2 + 4096, mem2 + 4096, 4096, p.mr->rkey);
-	stop();
+	conf_pair_free(&c);
 	free(mem2);
 }
 
@@ -486,7 +460,7 @@ static void rereg_with_a_window(void)
 	}
 	OK(ibv_dealloc_mw(mw));
 	OK(ibv_rereg_mr(p.mr, IBV_REREG_MR_CHANGE_ACCESS, NULL, NULL, 0, CONF_RW));
-	stop();
+	conf_pair_free(&c);
 }
 
 /* Null regions. */
@@ -504,7 +478,7 @@ static struct ibv_mr *null_of(struct ibv_pd *of)
 /* What is read from it is zero, wherever and however much. */
 static void null_region_is_zero(void)
 {
-	static const size_t len[] = { 1, 64, 4096, 20000, 65536 };
+	static const size_t len[] = { 1, 64, 4096, 20000, LEN };
 	struct ibv_send_wr wr;
 	struct ibv_sge sge;
 	struct ibv_mr *mr;
@@ -512,36 +486,31 @@ static void null_region_is_zero(void)
 	start();
 	mr = null_of(c.a->pd);
 	for (unsigned i = 0; i < sizeof(len) / sizeof(*len); i++) {
-		memset(p.p, 0xee, 65536);
+		memset(p.p, 0xee, LEN);
 		sge = (struct ibv_sge){ i * 0x123456789ull, len[i], mr->lkey };
 		wr = conf_rdma(1, IBV_WR_RDMA_WRITE, &sge, 1, p.p, p.mr->rkey);
 		OK(conf_post(c.a->qp, &wr));
 		conf_wc_ok(c.a->send_cq, 1);
 		CONF_MSG_ZERO(p.p, len[i]);
-		CHECK(conf_is_fill(p.p + len[i], 0xee, 65536 - len[i]));
+		CHECK(conf_is_fill(p.p + len[i], 0xee, LEN - len[i]));
 	}
 	OK(ibv_dereg_mr(mr));
-	stop();
+	conf_pair_free(&c);
 }
 
 /* What is written to it is gone, and the rest of the list is filled as ever. */
 static void null_region_swallows(void)
 {
-	struct conf_opt opt = { .sge = 3 };
-	struct ibv_qp_init_attr attr = { .qp_type = IBV_QPT_RC, .cap = CONF_CAP(4, 4, 3) };
+	struct conf_opt opt = { .sge = 3, .abuf = &a, .pbuf = &p, .len = LEN };
 	struct ibv_recv_wr rwr = { .wr_id = 2, .num_sge = 3 }, *bad;
 	struct ibv_sge sge, in[3];
 	struct ibv_send_wr wr;
 	struct ibv_mr *mr;
 
-	attr.cap.max_recv_sge = 3;
-	opt.pattr = &attr;
 	conf_pair_open(&c, &opt);
-	a = conf_buf(c.a->pd, 65536, CONF_RW);
-	p = conf_buf(c.p->pd, 65536, CONF_RW);
 	mr = null_of(c.p->pd);
 	for (size_t skip = 10; skip < 50000; skip += 24000) {
-		conf_pattern(a.p, 65536, skip);
+		conf_pattern(a.p, LEN, skip);
 		in[0] = conf_sge(&p, 0, 100);
 		in[1] = (struct ibv_sge){ 0, skip, mr->lkey };
 		in[2] = conf_sge(&p, 100, 10000);
@@ -562,7 +531,7 @@ static void null_region_swallows(void)
 	conf_wc_ok(c.p->send_cq, 3);
 	CONF_MSG_ZERO(a.p, 50000);
 	OK(ibv_dereg_mr(mr));
-	stop();
+	conf_pair_free(&c);
 }
 
 static void null_region_takes_a_read(void)
@@ -573,12 +542,12 @@ static void null_region_takes_a_read(void)
 
 	start();
 	mr = null_of(c.a->pd);
-	sge = (struct ibv_sge){ 4711, 65536, mr->lkey };
+	sge = (struct ibv_sge){ 4711, LEN, mr->lkey };
 	wr = conf_rdma(1, IBV_WR_RDMA_READ, &sge, 1, p.p, p.mr->rkey);
 	OK(conf_post(c.a->qp, &wr));
 	conf_wc_ok(c.a->send_cq, 1);
 	OK(ibv_dereg_mr(mr));
-	stop();
+	conf_pair_free(&c);
 }
 
 /* Only the local key is one. */
@@ -592,7 +561,7 @@ static void null_region_is_local(void)
 	EQ(ibv_rereg_mr(mr, IBV_REREG_MR_CHANGE_ACCESS, NULL, NULL, 0, 0),
 	   IBV_REREG_MR_ERR_INPUT);
 	OK(ibv_dereg_mr(mr));
-	stop();
+	conf_pair_free(&c);
 }
 
 /* What is not offered. */

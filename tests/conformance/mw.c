@@ -6,7 +6,7 @@ static void limits_are_told(void)
 {
 	struct ibv_device_attr attr;
 
-	start(LOCAL);
+	start(0);
 	OK(ibv_query_device(c.p->verbs, &attr));
 	CHECK(attr.max_mw > 0);
 	CHECK(attr.device_cap_flags & IBV_DEVICE_MEM_WINDOW);
@@ -19,11 +19,9 @@ static void limits_are_told(void)
 
 static void type1(void)
 {
-	struct ibv_mw *mw;
 	uint32_t old;
 
-	start(LOCAL);
-	mw = window(IBV_MW_TYPE_1);
+	start(IBV_MW_TYPE_1);
 	old = mw->rkey;
 	bound1(mw, range(4096, 8192, REMOTE));
 	CHECK(mw->rkey != old && mw->rkey >> 8 == old >> 8);
@@ -31,17 +29,14 @@ static void type1(void)
 	write_ok(12287, 1, mw->rkey);
 	read_ok(5000, 3000, mw->rkey);
 	write_refused(4095, 2, mw->rkey);
-	OK(ibv_dealloc_mw(mw));
 	stop();
 }
 
 static void type1_moves(void)
 {
-	struct ibv_mw *mw;
 	uint32_t old;
 
-	start(LOCAL);
-	mw = window(IBV_MW_TYPE_1);
+	start(IBV_MW_TYPE_1);
 	for (int i = 0; i < 300; i++) { /* more than there are tags */
 		old = mw->rkey;
 		bound1(mw, range(i * 64, 64, REMOTE));
@@ -49,24 +44,20 @@ static void type1_moves(void)
 	}
 	CHECK(mw->rkey != old);
 	write_refused(299 * 64, 64, old);
-	OK(ibv_dealloc_mw(mw));
 	stop();
 }
 
 static void type1_is_unbound_by_no_bytes(void)
 {
 	struct ibv_mw_bind_info none = { 0 };
-	struct ibv_mw *mw;
 
-	start(LOCAL);
-	mw = window(IBV_MW_TYPE_1);
+	start(IBV_MW_TYPE_1);
 	bound1(mw, range(0, 4096, REMOTE));
 	write_ok(0, 64, mw->rkey);
 	bound1(mw, conf_user_device() ? none : range(0, 0, REMOTE)); /* rxe's crashes */
 	conf_buf_free(&p); /* nothing holds the region any more */
 	p = conf_buf(c.p->pd, LEN, LOCAL);
 	write_refused(0, 64, mw->rkey);
-	OK(ibv_dealloc_mw(mw));
 	stop();
 }
 
@@ -74,16 +65,13 @@ static void type1_is_unbound_by_no_bytes(void)
 static void type1_serves_every_qp(void)
 {
 	struct conf_pair d;
-	struct ibv_mw *mw;
 
-	start(LOCAL);
+	start(IBV_MW_TYPE_1);
 	conf_pair_open(&d, NULL);
 	CHECK(d.p->pd == c.p->pd);
-	mw = window(IBV_MW_TYPE_1);
 	bound1(mw, range(0, 4096, REMOTE));
 	write_ok(0, 64, mw->rkey);
 	access_by(d.a, IBV_WR_RDMA_WRITE, at(64), 64, mw->rkey, IBV_WC_SUCCESS);
-	OK(ibv_dealloc_mw(mw));
 	conf_pair_close(&d);
 	stop();
 }
@@ -92,90 +80,72 @@ static void type1_serves_every_qp(void)
 
 static void type2(void)
 {
-	struct ibv_mw *mw;
 	uint32_t rkey;
 
-	start(LOCAL);
-	mw = window(IBV_MW_TYPE_2);
+	start(IBV_MW_TYPE_2);
 	rkey = bound2(mw, range(100, 5000, REMOTE));
 	write_ok(100, 5000, rkey);
 	read_ok(200, 64, rkey);
 	invalidated(rkey);
 	write_refused(100, 64, rkey);
-	OK(ibv_dealloc_mw(mw));
 	stop();
 }
 
 static void type2_again_and_again(void)
 {
-	struct ibv_mw *mw;
 	uint32_t rkey;
 
-	start(LOCAL);
-	mw = window(IBV_MW_TYPE_2);
+	start(IBV_MW_TYPE_2);
 	for (int i = 0; i < 300; i++) {
 		rkey = bound2(mw, range(i * 64, 64, REMOTE));
 		write_ok(i * 64, 64, rkey);
 		invalidated(rkey);
 		mw->rkey = rkey; /* the application keeps the book */
 	}
-	OK(ibv_dealloc_mw(mw));
 	stop();
 }
 
 static void type2_serves_its_qp(void)
 {
 	struct conf_pair d;
-	struct ibv_mw *mw;
 	uint32_t rkey;
 
-	start(LOCAL);
+	start(IBV_MW_TYPE_2);
 	conf_pair_open(&d, NULL);
 	CHECK(d.p->pd == c.p->pd);
-	mw = window(IBV_MW_TYPE_2);
 	rkey = bound2(mw, range(0, 4096, REMOTE));
 	access_by(d.a, IBV_WR_RDMA_WRITE, at(64), 64, rkey, IBV_WC_REM_ACCESS_ERR);
 	write_ok(0, 64, rkey);
-	OK(ibv_dealloc_mw(mw));
 	conf_pair_free(&d);
 	stop();
 }
 
 static void type2_is_bound_once(void)
 {
-	struct ibv_mw *mw;
 	uint32_t rkey;
 
-	start(LOCAL);
-	mw = window(IBV_MW_TYPE_2);
+	start(IBV_MW_TYPE_2);
 	rkey = bound2(mw, range(0, 4096, REMOTE));
-	bind_refused(post_bind2(mw, 1, ibv_inc_rkey(rkey), range(0, 64, REMOTE)), c.p->qp,
-		     c.p->send_cq, 1);
-	OK(ibv_dealloc_mw(mw));
+	bind_refused(post_bind2(mw, 1, ibv_inc_rkey(rkey), range(0, 64, REMOTE)));
 	stop();
 }
 
 static void type2_key_of_another(void)
 {
-	struct ibv_mw *mw, *other;
+	struct ibv_mw *other;
 
-	start(LOCAL);
-	mw = window(IBV_MW_TYPE_2);
+	start(IBV_MW_TYPE_2);
 	other = window(IBV_MW_TYPE_2);
-	bind_refused(post_bind2(mw, 1, ibv_inc_rkey(other->rkey), range(0, 64, REMOTE)),
-		     c.p->qp, c.p->send_cq, 1);
-	OK(ibv_dealloc_mw(mw));
+	bind_refused(post_bind2(mw, 1, ibv_inc_rkey(other->rkey), range(0, 64, REMOTE)));
 	OK(ibv_dealloc_mw(other));
 	stop();
 }
 
 static void type2_zero_based(void)
 {
-	struct ibv_mw *mw;
 	uint32_t rkey;
 
-	start(LOCAL);
-	mw = window(IBV_MW_TYPE_2);
+	start(IBV_MW_TYPE_2);
 	rkey = bound2(mw, range(4096, 1000, REMOTE | IBV_ACCESS_ZERO_BASED));
 	conf_pattern(a.p, 1000, 7);
 	access_by(c.a, IBV_WR_RDMA_WRITE, 0, 1000, rkey, IBV_WC_SUCCESS);
@@ -183,30 +153,28 @@ static void type2_zero_based(void)
 	access_by(c.a, IBV_WR_RDMA_READ, 990, 10, rkey, IBV_WC_SUCCESS);
 	CHECK(!memcmp(a.p, p.p + 4096 + 990, 10));
 	access_by(c.a, IBV_WR_RDMA_WRITE, 999, 2, rkey, IBV_WC_REM_ACCESS_ERR);
-	OK(ibv_dealloc_mw(mw));
 	stop();
 }
 
 static void each_type_has_its_way(void)
 {
-	struct ibv_mw *one, *two;
+	struct ibv_mw *two;
 	struct ibv_mw_bind b = { .wr_id = 1 };
 
-	start(LOCAL);
-	one = window(IBV_MW_TYPE_1);
+	start(IBV_MW_TYPE_1);
 	two = window(IBV_MW_TYPE_2);
 	b.bind_info = range(0, 64, REMOTE);
 	EQ(ibv_bind_mw(c.p->qp, two, &b), EINVAL);
 	b.bind_info.mw_access_flags |= IBV_ACCESS_ZERO_BASED; /* for type 2 alone */
-	EQ(ibv_bind_mw(c.p->qp, one, &b), EINVAL);
+	EQ(ibv_bind_mw(c.p->qp, mw, &b), EINVAL);
 	if (conf_user_device()) {
-		EQ(post_bind2(one, 1, ibv_inc_rkey(one->rkey), range(0, 64, REMOTE)), EINVAL);
+		EQ(post_bind2(mw, 1, ibv_inc_rkey(mw->rkey), range(0, 64, REMOTE)),
+		   EINVAL);
 		EQ(post_bind2(two, 1, ibv_inc_rkey(two->rkey),
 			      range(0, 64, REMOTE | IBV_ACCESS_LOCAL_WRITE)),
 		   EINVAL);
 	}
 	conf_wc_none(c.p->send_cq, 20);
-	OK(ibv_dealloc_mw(one));
 	OK(ibv_dealloc_mw(two));
 	stop();
 }
@@ -215,18 +183,16 @@ static void each_type_has_its_way(void)
 
 static void window_has_rights_of_its_own(void)
 {
-	struct ibv_mw *r, *w;
+	struct ibv_mw *w;
 	uint32_t rk, wk;
 
-	start(LOCAL);
-	r = window(IBV_MW_TYPE_2);
+	start(IBV_MW_TYPE_2);
 	w = window(IBV_MW_TYPE_2);
-	rk = bound2(r, range(0, 4096, IBV_ACCESS_REMOTE_READ));
+	rk = bound2(mw, range(0, 4096, IBV_ACCESS_REMOTE_READ));
 	wk = bound2(w, range(0, 4096, IBV_ACCESS_REMOTE_WRITE));
 	read_ok(0, 64, rk);
 	write_ok(0, 64, wk);
 	write_refused(0, 64, rk);
-	OK(ibv_dealloc_mw(r));
 	OK(ibv_dealloc_mw(w));
 	stop();
 }
@@ -234,14 +200,11 @@ static void window_has_rights_of_its_own(void)
 /* The region may have rights that the window does not pass on. */
 static void region_does_not_lend_rights(void)
 {
-	struct ibv_mw *mw;
 	uint32_t rkey;
 
-	start(CONF_RW | IBV_ACCESS_MW_BIND);
-	mw = window(IBV_MW_TYPE_2);
+	start_with(CONF_RW | IBV_ACCESS_MW_BIND, IBV_MW_TYPE_2);
 	rkey = bound2(mw, range(0, 4096, IBV_ACCESS_REMOTE_WRITE));
 	access_by(c.a, IBV_WR_RDMA_READ, at(0), 64, rkey, IBV_WC_REM_ACCESS_ERR);
-	OK(ibv_dealloc_mw(mw));
 	stop();
 }
 
@@ -249,21 +212,16 @@ static void atomics_through_a_window(void)
 {
 	struct ibv_sge sge;
 	struct ibv_send_wr wr;
-	struct ibv_mw *mw;
 
-	start(LOCAL);
-	mw = window(IBV_MW_TYPE_1);
+	start(IBV_MW_TYPE_1);
 	bound1(mw, range(64, 8, IBV_ACCESS_REMOTE_ATOMIC));
 	sge = conf_sge(&a, 0, 8);
-	wr = conf_wr(1, IBV_WR_ATOMIC_FETCH_AND_ADD, &sge, 1);
-	wr.wr.atomic.remote_addr = at(64);
-	wr.wr.atomic.rkey = mw->rkey;
+	wr = conf_rdma(1, IBV_WR_ATOMIC_FETCH_AND_ADD, &sge, 1, p.p + 64, mw->rkey);
 	wr.wr.atomic.compare_add = 5;
 	OK(conf_post(c.a->qp, &wr));
 	conf_wc_ok(c.a->send_cq, 1);
 	EQ(*(uint64_t *)(void *)(p.p + 64), 5);
 	write_refused(64, 8, mw->rkey);
-	OK(ibv_dealloc_mw(mw));
 	stop();
 }
 
@@ -273,17 +231,14 @@ static void bounds(void)
 	static const struct {
 		long off, len;
 	} bad[] = { { -1, 1 }, { -1, 2 }, { 1000, 1 }, { 999, 2 }, { 0, 1001 } };
-	struct ibv_mw *mw;
 	uint32_t rkey;
 
 	for (unsigned i = 0; i < sizeof(bad) / sizeof(*bad); i++) {
-		start(LOCAL);
-		mw = window(IBV_MW_TYPE_2);
+		start(IBV_MW_TYPE_2);
 		rkey = bound2(mw, range(1000, 1000, REMOTE));
 		write_ok(1999, 1, rkey);
 		access_by(c.a, IBV_WR_RDMA_WRITE, at(1000 + bad[i].off), bad[i].len, rkey,
 			  IBV_WC_REM_ACCESS_ERR);
-		OK(ibv_dealloc_mw(mw));
 		stop();
 	}
 }
@@ -293,10 +248,8 @@ static void no_local_key(void)
 {
 	struct ibv_sge sge;
 	struct ibv_send_wr wr;
-	struct ibv_mw *mw;
 
-	start(LOCAL);
-	mw = window(IBV_MW_TYPE_1);
+	start(IBV_MW_TYPE_1);
 	bound1(mw, range(0, 4096, REMOTE));
 	OK(conf_recv(c.a->qp, 2, &a, 0, 64));
 	sge = conf_sge(&p, 0, 64);
@@ -304,7 +257,6 @@ static void no_local_key(void)
 	wr = conf_wr(1, IBV_WR_SEND, &sge, 1);
 	OK(conf_post(c.p->qp, &wr));
 	conf_wc_is(c.p->send_cq, 1, IBV_WC_LOC_PROT_ERR);
-	OK(ibv_dealloc_mw(mw));
 	stop();
 }
 
@@ -312,17 +264,16 @@ static void no_local_key(void)
 
 static void region_stays_while_windows_are_bound(void)
 {
-	struct ibv_mw *one, *two;
+	struct ibv_mw *two;
 	uint32_t rkey;
 
-	start(LOCAL);
-	one = window(IBV_MW_TYPE_1);
+	start(IBV_MW_TYPE_1);
 	two = window(IBV_MW_TYPE_2);
-	bound1(one, range(0, 64, REMOTE));
+	bound1(mw, range(0, 64, REMOTE));
 	rkey = bound2(two, range(64, 64, REMOTE));
 	CHECK(ibv_dereg_mr(p.mr) != 0);
-	write_ok(0, 64, one->rkey); /* and nothing has changed */
-	OK(ibv_dealloc_mw(one));
+	write_ok(0, 64, mw->rkey); /* and nothing has changed */
+	window_free();
 	CHECK(ibv_dereg_mr(p.mr) != 0);
 	write_ok(64, 64, rkey);
 	invalidated(rkey);
@@ -333,15 +284,13 @@ static void region_stays_while_windows_are_bound(void)
 
 static void deallocating_unbinds(void)
 {
-	struct ibv_mw *mw;
 	uint32_t rkey;
 
-	start(LOCAL);
-	mw = window(IBV_MW_TYPE_1);
+	start(IBV_MW_TYPE_1);
 	bound1(mw, range(0, 64, REMOTE));
 	rkey = mw->rkey;
 	write_ok(0, 64, rkey);
-	OK(ibv_dealloc_mw(mw));
+	window_free();
 	write_refused(0, 64, rkey);
 	stop();
 }
@@ -350,16 +299,13 @@ static void deallocating_unbinds(void)
  * back as ever. */
 static void qp_goes_first(void)
 {
-	struct ibv_mw *mw;
-
-	start(LOCAL);
+	start(IBV_MW_TYPE_2);
 	if (!conf_user_device())
 		SKIP("crashes with rxe of Linux 6.1");
-	mw = window(IBV_MW_TYPE_2);
 	bound2(mw, range(0, 64, REMOTE));
 	rdma_destroy_qp(c.p);
 	CHECK(ibv_dereg_mr(p.mr) != 0);
-	OK(ibv_dealloc_mw(mw));
+	window_free();
 	conf_buf_free(&p);
 	stop();
 }
@@ -367,17 +313,17 @@ static void qp_goes_first(void)
 static void many_windows_of_one_region(void)
 {
 	enum { N = 512 };
-	struct ibv_mw *mw[N];
+	struct ibv_mw *w[N];
 
-	start(LOCAL);
+	start(0);
 	for (int i = 0; i < N; i++) {
-		mw[i] = window(IBV_MW_TYPE_1);
-		bound1(mw[i], range(i * 100, 100, REMOTE));
+		w[i] = window(IBV_MW_TYPE_1);
+		bound1(w[i], range(i * 100, 100, REMOTE));
 	}
 	for (int i = 0; i < N; i++)
-		write_ok(i * 100, 100, mw[i]->rkey);
+		write_ok(i * 100, 100, w[i]->rkey);
 	for (int i = 0; i < N; i++)
-		OK(ibv_dealloc_mw(mw[i]));
+		OK(ibv_dealloc_mw(w[i]));
 	conf_pair_disconnect(&c);
 	stop();
 }

@@ -5,22 +5,17 @@
 
 /* Binds that cannot be. */
 
+/* A bind of a range that info() gives, of a region with these rights, is refused: of a
+ * type 2 window, and of a type 1 window if both. */
 static void refused(int region, struct ibv_mw_bind_info (*info)(void), bool both)
 {
-	struct ibv_mw *mw;
-
-	start(region);
-	mw = window(IBV_MW_TYPE_2);
-	bind_refused(post_bind2(mw, 1, ibv_inc_rkey(mw->rkey), info()), c.p->qp,
-		     c.p->send_cq, 1);
-	OK(ibv_dealloc_mw(mw));
+	start_with(region, IBV_MW_TYPE_2);
+	bind_refused(post_bind2(mw, 1, ibv_inc_rkey(mw->rkey), info()));
 	stop();
 	if (!both)
 		return;
-	start(region);
-	mw = window(IBV_MW_TYPE_1);
-	bind_refused(post_bind1(mw, 1, info()), c.p->qp, c.p->send_cq, 1);
-	OK(ibv_dealloc_mw(mw));
+	start_with(region, IBV_MW_TYPE_1);
+	bind_refused(post_bind1(mw, 1, info()));
 	stop();
 }
 
@@ -74,48 +69,45 @@ static void no_bytes_for_type2(void)
 	refused(LOCAL, nothing, false);
 }
 
+/* Memory in another PD than the QP's. */
+static struct ibv_pd *other_pd;
+static struct conf_buf other;
+
+static struct ibv_mw_bind_info start_other(int type)
+{
+	start(type);
+	MUST(other_pd = ibv_alloc_pd(c.p->verbs));
+	other = conf_buf(other_pd, 4096, LOCAL);
+	return (struct ibv_mw_bind_info){ other.mr, (uintptr_t)other.p, 64, REMOTE };
+}
+
+static void stop_other(void)
+{
+	window_free();
+	conf_buf_free(&other);
+	OK(ibv_dealloc_pd(other_pd));
+	stop();
+}
+
 static void region_of_another_pd(void)
 {
-	struct ibv_mw_bind_info info;
-	struct conf_buf other;
-	struct ibv_mw *mw;
-	struct ibv_pd *pd;
+	struct ibv_mw_bind_info info = start_other(IBV_MW_TYPE_1);
 
-	start(LOCAL);
-	MUST(pd = ibv_alloc_pd(c.p->verbs));
-	other = conf_buf(pd, 4096, LOCAL);
-	info = (struct ibv_mw_bind_info){ other.mr, (uintptr_t)other.p, 64, REMOTE };
-	mw = window(IBV_MW_TYPE_1);
 	EQ(post_bind1(mw, 1, info), EPERM); /* said by the header */
-	OK(ibv_dealloc_mw(mw));
+	window_free();
 	mw = window(IBV_MW_TYPE_2);
-	bind_refused(post_bind2(mw, 1, ibv_inc_rkey(mw->rkey), info), c.p->qp, c.p->send_cq,
-		     1);
-	OK(ibv_dealloc_mw(mw));
-	conf_buf_free(&other);
-	OK(ibv_dealloc_pd(pd));
-	stop();
+	bind_refused(post_bind2(mw, 1, ibv_inc_rkey(mw->rkey), info));
+	stop_other();
 }
 
 static void window_of_another_pd(void)
 {
-	struct ibv_mw *mw;
-	struct ibv_pd *pd;
-	struct conf_buf other;
-	struct ibv_mw_bind_info info;
+	struct ibv_mw_bind_info info = start_other(0);
 
-	start(LOCAL);
-	MUST(pd = ibv_alloc_pd(c.p->verbs));
-	other = conf_buf(pd, 4096, LOCAL);
-	MUST(mw = ibv_alloc_mw(pd, IBV_MW_TYPE_2));
-	EQ(ibv_dealloc_pd(pd), EBUSY);
-	info = (struct ibv_mw_bind_info){ other.mr, (uintptr_t)other.p, 64, REMOTE };
-	bind_refused(post_bind2(mw, 1, ibv_inc_rkey(mw->rkey), info), c.p->qp, c.p->send_cq,
-		     1);
-	OK(ibv_dealloc_mw(mw));
-	conf_buf_free(&other);
-	OK(ibv_dealloc_pd(pd));
-	stop();
+	MUST(mw = ibv_alloc_mw(other_pd, IBV_MW_TYPE_2));
+	EQ(ibv_dealloc_pd(other_pd), EBUSY);
+	bind_refused(post_bind2(mw, 1, ibv_inc_rkey(mw->rkey), info));
+	stop_other();
 }
 
 /* What is posted behind a bind that fails is flushed. */
@@ -123,16 +115,14 @@ static void failed_bind_flushes(void)
 {
 	struct ibv_sge sge;
 	struct ibv_send_wr wr[3];
-	struct ibv_mw *mw;
 
-	start(LOCAL);
-	mw = window(IBV_MW_TYPE_2);
+	start(IBV_MW_TYPE_2);
 	OK(conf_recv(c.a->qp, 10, &a, 0, 64));
 	OK(conf_recv(c.a->qp, 11, &a, 0, 64));
 	sge = conf_sge(&p, 0, 64);
 	wr[0] = conf_wr(1, IBV_WR_SEND, &sge, 1);
 	wr[0].next = &wr[1];
-	wr[1] = bind2(mw, 2, ibv_inc_rkey(mw->rkey), range(0, 0, REMOTE));
+	wr[1] = conf_bind(2, mw, ibv_inc_rkey(mw->rkey), range(0, 0, REMOTE));
 	wr[1].send_flags = 0; /* an error is reported all the same */
 	wr[1].next = &wr[2];
 	wr[2] = conf_wr(3, IBV_WR_SEND, &sge, 1);
@@ -142,7 +132,6 @@ static void failed_bind_flushes(void)
 	conf_wc_is(c.p->send_cq, 3, IBV_WC_WR_FLUSH_ERR);
 	conf_wc_ok(c.a->recv_cq, 10);
 	conf_wc_none(c.a->recv_cq, 50);
-	OK(ibv_dealloc_mw(mw));
 	stop();
 }
 
@@ -154,18 +143,16 @@ static void bind_then_send(void)
 {
 	struct ibv_send_wr wr[2];
 	struct ibv_sge sge;
-	struct ibv_mw *mw;
 	struct ibv_wc wc;
 	uint32_t rkey;
 
-	start(LOCAL);
-	mw = window(IBV_MW_TYPE_2);
+	start(IBV_MW_TYPE_2);
 	rkey = mw->rkey;
 	for (int i = 0; i < 100; i++) {
 		rkey = ibv_inc_rkey(rkey);
 		OK(conf_recv(c.a->qp, 10, NULL, 0, 0));
 		OK(conf_recv(c.p->qp, 11, NULL, 0, 0));
-		wr[0] = bind2(mw, 1, rkey, range(i, 64, REMOTE));
+		wr[0] = conf_bind(1, mw, rkey, range(i, 64, REMOTE));
 		wr[0].send_flags = 0;
 		wr[0].next = &wr[1];
 		wr[1] = conf_wr(2, IBV_WR_SEND_WITH_IMM, NULL, 0);
@@ -178,8 +165,7 @@ static void bind_then_send(void)
 		sge = conf_sge(&a, 0, 64);
 		wr[0] = conf_rdma(3, IBV_WR_RDMA_WRITE, &sge, 1, p.p + i, rkey);
 		wr[0].next = &wr[1];
-		wr[1] = conf_wr(4, IBV_WR_SEND_WITH_INV, NULL, 0);
-		wr[1].invalidate_rkey = rkey;
+		wr[1] = conf_inv(4, IBV_WR_SEND_WITH_INV, rkey);
 		OK(conf_post(c.a->qp, wr));
 		conf_wc_ok(c.a->send_cq, 3);
 		conf_wc_ok(c.a->send_cq, 4);
@@ -188,7 +174,6 @@ static void bind_then_send(void)
 		CHECK(conf_pattern_ok(p.p + i, 64, i));
 	}
 	write_refused(0, 64, rkey);
-	OK(ibv_dealloc_mw(mw));
 	stop();
 }
 
@@ -199,11 +184,9 @@ static void binds_behind_a_late_receive(void)
 	enum { N = 12 };
 	struct ibv_send_wr wr;
 	struct ibv_sge sge;
-	struct ibv_mw *mw;
 	struct ibv_wc wc;
 
-	start(LOCAL);
-	mw = window(IBV_MW_TYPE_2);
+	start(IBV_MW_TYPE_2);
 	sge = conf_sge(&p, 0, 64);
 	for (int i = 0; i < N; i += 3) {
 		uint32_t rkey = ibv_inc_rkey(mw->rkey);
@@ -222,7 +205,6 @@ static void binds_behind_a_late_receive(void)
 			conf_wc_get(c.p->send_cq, k, IBV_WC_SUCCESS, &wc);
 	}
 	conf_pair_disconnect(&c);
-	OK(ibv_dealloc_mw(mw));
 	stop();
 }
 
@@ -230,11 +212,9 @@ static void binds_behind_a_late_receive(void)
 static void bind_behind_unsignalled_sends(void)
 {
 	struct ibv_send_wr wr;
-	struct ibv_mw *mw;
 	struct ibv_wc wc;
 
-	start(LOCAL);
-	mw = window(IBV_MW_TYPE_1);
+	start(IBV_MW_TYPE_1);
 	for (int i = 0; i < 20; i++) {
 		OK(conf_recv(c.a->qp, 10, NULL, 0, 0));
 		wr = conf_wr(1, IBV_WR_SEND, NULL, 0);
@@ -246,7 +226,6 @@ static void bind_behind_unsignalled_sends(void)
 		EQ(wc.opcode, IBV_WC_BIND_MW);
 	}
 	conf_pair_disconnect(&c);
-	OK(ibv_dealloc_mw(mw));
 	stop();
 }
 
@@ -255,39 +234,32 @@ static void fenced_invalidate(void)
 {
 	struct ibv_send_wr wr[2];
 	struct ibv_sge sge;
-	struct ibv_mw *mw;
 	uint32_t rkey;
 
-	start(LOCAL);
-	mw = window(IBV_MW_TYPE_2);
+	start(IBV_MW_TYPE_2);
 	rkey = bound2(mw, range(0, 64, REMOTE));
 	sge = conf_sge(&p, 0, LEN);
 	conf_pattern(a.p, LEN, 3);
 	wr[0] = conf_rdma(1, IBV_WR_RDMA_READ, &sge, 1, a.p, a.mr->rkey);
 	wr[0].next = &wr[1];
-	wr[1] = conf_wr(2, IBV_WR_LOCAL_INV, NULL, 0);
-	wr[1].invalidate_rkey = rkey;
+	wr[1] = conf_inv(2, IBV_WR_LOCAL_INV, rkey);
 	wr[1].send_flags |= IBV_SEND_FENCE;
 	OK(conf_post(c.p->qp, wr));
 	conf_wc_ok(c.p->send_cq, 1);
 	conf_wc_ok(c.p->send_cq, 2);
 	CHECK(conf_pattern_ok(p.p, LEN, 3));
-	OK(ibv_dealloc_mw(mw));
 	stop();
 }
 
 static void flushed_with_its_qp(void)
 {
 	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_ERR };
-	struct ibv_mw *mw;
 
-	start(LOCAL);
-	mw = window(IBV_MW_TYPE_2);
+	start(IBV_MW_TYPE_2);
 	OK(ibv_modify_qp(c.p->qp, &attr, IBV_QP_STATE));
 	OK(post_bind2(mw, 1, ibv_inc_rkey(mw->rkey), range(0, 64, REMOTE)));
 	conf_wc_is(c.p->send_cq, 1, IBV_WC_WR_FLUSH_ERR);
 	conf_buf_free(&p); /* it was not bound */
-	OK(ibv_dealloc_mw(mw));
 	stop();
 }
 
@@ -302,53 +274,43 @@ static void inv_refused(uint32_t rkey)
 
 static void local_invalidate_of_a_region(void)
 {
-	start(LOCAL);
+	start(0);
 	inv_refused(p.mr->rkey);
 	stop();
 }
 
 static void local_invalidate_of_type1(void)
 {
-	struct ibv_mw *mw;
-
-	start(LOCAL);
-	mw = window(IBV_MW_TYPE_1);
+	start(IBV_MW_TYPE_1);
 	bound1(mw, range(0, 64, REMOTE));
 	inv_refused(mw->rkey);
-	OK(ibv_dealloc_mw(mw));
 	stop();
 }
 
 static void local_invalidate_twice(void)
 {
-	struct ibv_mw *mw;
 	uint32_t rkey;
 
-	start(LOCAL);
-	mw = window(IBV_MW_TYPE_2);
+	start(IBV_MW_TYPE_2);
 	if (!conf_user_device())
 		SKIP("rxe of Linux 6.1 takes the kernel down");
 	rkey = bound2(mw, range(0, 64, REMOTE));
 	invalidated(rkey);
 	inv_refused(rkey);
-	OK(ibv_dealloc_mw(mw));
 	stop();
 }
 
 static void local_invalidate_of_another_qps(void)
 {
 	struct conf_pair d;
-	struct ibv_mw *mw;
 	uint32_t rkey;
 
-	start(LOCAL);
+	start(IBV_MW_TYPE_2);
 	conf_pair_open(&d, NULL);
-	mw = window(IBV_MW_TYPE_2);
 	rkey = bound2(mw, range(0, 64, REMOTE));
 	OK(post_inv(d.p->qp, 1, rkey));
 	conf_wc_is(d.p->send_cq, 1, IBV_WC_MW_BIND_ERR);
 	write_ok(0, 64, rkey); /* it is bound still */
-	OK(ibv_dealloc_mw(mw));
 	conf_pair_free(&d);
 	stop();
 }
@@ -358,11 +320,10 @@ static void local_invalidate_of_another_qps(void)
 static void remote_invalidate_refused(struct rdma_cm_id *from, struct rdma_cm_id *to,
 				      uint32_t rkey)
 {
-	struct ibv_send_wr wr = conf_wr(2, IBV_WR_SEND_WITH_INV, NULL, 0);
+	struct ibv_send_wr wr = conf_inv(2, IBV_WR_SEND_WITH_INV, rkey);
 	struct ibv_wc wc;
 
 	OK(conf_recv(to->qp, 1, NULL, 0, 0));
-	wr.invalidate_rkey = rkey;
 	OK(conf_post(from->qp, &wr));
 	conf_wc_is(from->send_cq, 2, IBV_WC_REM_ACCESS_ERR);
 	conf_wc(to->recv_cq, &wc);
@@ -373,15 +334,12 @@ static void remote_invalidate_refused(struct rdma_cm_id *from, struct rdma_cm_id
 static void remote_invalidate_of_type1(void)
 {
 	struct conf_pair d;
-	struct ibv_mw *mw;
 
-	start(LOCAL);
+	start(IBV_MW_TYPE_1);
 	conf_pair_open(&d, NULL);
-	mw = window(IBV_MW_TYPE_1);
 	bound1(mw, range(0, 64, REMOTE));
 	remote_invalidate_refused(d.a, d.p, mw->rkey);
 	write_ok(0, 64, mw->rkey);
-	OK(ibv_dealloc_mw(mw));
 	conf_pair_free(&d);
 	stop();
 }
@@ -389,16 +347,13 @@ static void remote_invalidate_of_type1(void)
 static void remote_invalidate_of_another_qps(void)
 {
 	struct conf_pair d;
-	struct ibv_mw *mw;
 	uint32_t rkey;
 
-	start(LOCAL);
+	start(IBV_MW_TYPE_2);
 	conf_pair_open(&d, NULL);
-	mw = window(IBV_MW_TYPE_2);
 	rkey = bound2(mw, range(0, 64, REMOTE));
 	remote_invalidate_refused(d.a, d.p, rkey);
 	write_ok(0, 64, rkey);
-	OK(ibv_dealloc_mw(mw));
 	conf_pair_free(&d);
 	stop();
 }

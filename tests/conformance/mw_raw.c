@@ -36,20 +36,7 @@ static struct ibv_mw_bind_info range(size_t len)
 
 static struct ibv_send_wr bind_wr(uint64_t wr_id, uint32_t rkey, size_t len)
 {
-	struct ibv_send_wr wr = conf_wr(wr_id, IBV_WR_BIND_MW, NULL, 0);
-
-	wr.bind_mw.mw = mw;
-	wr.bind_mw.rkey = rkey;
-	wr.bind_mw.bind_info = range(len);
-	return wr;
-}
-
-static struct ibv_send_wr inv_wr(uint64_t wr_id, uint32_t rkey)
-{
-	struct ibv_send_wr wr = conf_wr(wr_id, IBV_WR_LOCAL_INV, NULL, 0);
-
-	wr.invalidate_rkey = rkey;
-	return wr;
+	return conf_bind(wr_id, mw, rkey, range(len));
 }
 
 static int post_bind(struct side *s, uint64_t wr_id, uint32_t rkey, size_t len)
@@ -63,7 +50,7 @@ static int post_bind(struct side *s, uint64_t wr_id, uint32_t rkey, size_t len)
 
 static int post_inv(struct side *s, uint64_t wr_id, uint32_t rkey)
 {
-	struct ibv_send_wr wr = inv_wr(wr_id, rkey);
+	struct ibv_send_wr wr = conf_inv(wr_id, IBV_WR_LOCAL_INV, rkey);
 
 	return conf_post(s->qp, &wr);
 }
@@ -234,7 +221,7 @@ static void between_requests(void)
 		wr[0] = bind_wr(1, rkey, LEN);
 		wr[1] = conf_rdma(2, i % 2 ? IBV_WR_RDMA_WRITE : IBV_WR_RDMA_READ, &sge, 1,
 				  y.b.p, y.b.mr->rkey);
-		wr[2] = inv_wr(3, rkey);
+		wr[2] = conf_inv(3, IBV_WR_LOCAL_INV, rkey);
 		wr[3] = conf_rdma(4, i % 3 ? IBV_WR_RDMA_WRITE : IBV_WR_RDMA_READ, &sge, 1,
 				  y.b.p, y.b.mr->rkey);
 		for (int k = 0; k < 3; k++) {
@@ -272,8 +259,7 @@ static void of_an_unreliable_connection(void)
 	OK(conf_post(y.qp, &wr));
 	conf_wc_ok(y.cq, 2);
 	OK(conf_recv(x.qp, 3, NULL, 0, 0));
-	wr = conf_wr(4, IBV_WR_SEND_WITH_INV, NULL, 0);
-	wr.invalidate_rkey = mw->rkey;
+	wr = conf_inv(4, IBV_WR_SEND_WITH_INV, mw->rkey);
 	OK(conf_post(y.qp, &wr));
 	conf_wc_ok(y.cq, 4);
 	conf_wc_ok(x.cq, 3);

@@ -27,12 +27,6 @@ static void start(void)
 	id = conf_id(ch);
 }
 
-static void stop(void)
-{
-	OK(rdma_destroy_id(id));
-	rdma_destroy_event_channel(ch);
-}
-
 static uint64_t arg_of(const struct rdma_cm_event *ev)
 {
 	uint64_t arg;
@@ -50,7 +44,7 @@ static void user_event(void)
 	ev = conf_get_status(ch, id, CONF_EVENT_USER, -5);
 	CHECK(arg_of(ev) == 0x1122334455667788);
 	OK(rdma_ack_cm_event(ev));
-	stop();
+	conf_id_close(id);
 }
 
 static void user_events_in_order(void)
@@ -65,7 +59,7 @@ static void user_events_in_order(void)
 		EQ(arg_of(ev), i);
 		OK(rdma_ack_cm_event(ev));
 	}
-	stop();
+	conf_id_close(id);
 }
 
 static void user_events_die_with_the_id(void)
@@ -82,8 +76,7 @@ static void user_events_die_with_the_id(void)
 	for (int i = 0; i < 10; i++)
 		conf_expect(ch, other, CONF_EVENT_USER);
 	CHECK(!conf_readable(ch->fd));
-	OK(rdma_destroy_id(other));
-	rdma_destroy_event_channel(ch);
+	conf_id_close(other);
 }
 
 static void user_events_migrate_in_order(void)
@@ -108,9 +101,8 @@ static void user_events_migrate_in_order(void)
 		OK(rdma_ack_cm_event(ev));
 	}
 	CHECK(!conf_readable(ch->fd) && !conf_readable(to->fd));
-	OK(rdma_destroy_id(other));
-	stop();
-	rdma_destroy_event_channel(to);
+	conf_id_close(other);
+	conf_id_close(id);
 }
 
 static void other_types_are_refused(void)
@@ -121,7 +113,7 @@ static void other_types_are_refused(void)
 	ERR(write_event(id, 1000, 0, 0), EINVAL);
 	ERR(write_event(NULL, CONF_EVENT_USER, 0, 0), EINVAL);
 	CHECK(!conf_readable(ch->fd));
-	stop();
+	conf_id_close(id);
 }
 
 static void addrinfo_resolved(void)
@@ -142,7 +134,7 @@ static void addrinfo_resolved(void)
 	OK(query(id, &info));
 	EQ(conf_sa_port(info->ai_dst_addr), 7472);
 	rdma_freeaddrinfo(info);
-	stop();
+	conf_id_close(id);
 }
 
 static void addrinfo_unfetched_dies_with_the_id(void)
@@ -152,7 +144,7 @@ static void addrinfo_unfetched_dies_with_the_id(void)
 	start();
 	OK(resolve(id, node, "7471", &hints));
 	conf_expect(ch, id, CONF_EVENT_ADDRINFO_RESOLVED);
-	stop(); /* a leak checker sees to the rest */
+	conf_id_close(id); /* a leak checker sees to the rest */
 }
 
 static void addrinfo_busy(void)
@@ -164,7 +156,7 @@ static void addrinfo_busy(void)
 	ERR(resolve(id, node, "7471", &hints), EBUSY);
 	conf_expect(ch, id, CONF_EVENT_ADDRINFO_RESOLVED);
 	ERR(resolve(id, node, "7471", &hints), EBUSY); /* until it was fetched */
-	stop();
+	conf_id_close(id);
 }
 
 static void addrinfo_synchronous(void)
@@ -181,7 +173,7 @@ static void addrinfo_synchronous(void)
 	OK(query(sync, &info));
 	rdma_freeaddrinfo(info);
 	OK(rdma_destroy_id(sync));
-	stop();
+	conf_id_close(id);
 }
 
 static void addrinfo_bad_arguments(void)
@@ -198,7 +190,7 @@ static void addrinfo_bad_arguments(void)
 	hints.ai_flags = CONF_RAI_SA;
 	ERR(resolve(id, node, "1", &hints), ENOTSUP);
 	ERR(resolve(id, NULL, NULL, &hints), EINVAL);
-	stop();
+	conf_id_close(id);
 }
 
 static const struct conf_case cases[] = {

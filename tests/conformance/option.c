@@ -11,12 +11,6 @@ static struct rdma_cm_id *new_id(void)
 	return conf_id(ch);
 }
 
-static void end(struct rdma_cm_id *id)
-{
-	OK(rdma_destroy_id(id));
-	rdma_destroy_event_channel(ch);
-}
-
 static int set(struct rdma_cm_id *id, int name, int value)
 {
 	return rdma_set_option(id, RDMA_OPTION_ID, name, &value, sizeof(value));
@@ -37,7 +31,7 @@ static void type_of_service(void)
 	conf_expect(ch, id, RDMA_CM_EVENT_ADDR_RESOLVED);
 	OK(set8(id, RDMA_OPTION_ID_TOS, 0x40)); /* any state */
 	ERR(set(id, RDMA_OPTION_ID_TOS, 1), EINVAL); /* four bytes */
-	end(id);
+	conf_id_close(id);
 }
 
 static void reuse_address(void)
@@ -51,7 +45,7 @@ static void reuse_address(void)
 	OK(rdma_bind_addr(id, SA(addr)));
 	OK(set(id, RDMA_OPTION_ID_REUSEADDR, 1));
 	ERR(set(id, RDMA_OPTION_ID_REUSEADDR, 0), EINVAL);
-	end(id);
+	conf_id_close(id);
 }
 
 static void reuse_address_of_a_listener(void)
@@ -61,7 +55,7 @@ static void reuse_address_of_a_listener(void)
 	ch = conf_channel();
 	id = conf_listen(ch, AF_INET, 1);
 	ERR(set(id, RDMA_OPTION_ID_REUSEADDR, 1), EINVAL);
-	end(id);
+	conf_id_close(id);
 }
 
 static void one_family_only(void)
@@ -74,7 +68,7 @@ static void one_family_only(void)
 	OK(rdma_resolve_addr(id, NULL, SA(dst), 2000));
 	conf_expect(ch, id, RDMA_CM_EVENT_ADDR_RESOLVED);
 	ERR(set(id, RDMA_OPTION_ID_AFONLY, 1), EINVAL);
-	end(id);
+	conf_id_close(id);
 }
 
 static void ack_timeout_lengths(void)
@@ -86,7 +80,7 @@ static void ack_timeout_lengths(void)
 	OK(rdma_create_id(ch, &ud, NULL, RDMA_PS_UDP));
 	ERR(set8(ud, RDMA_OPTION_ID_ACK_TIMEOUT, 14), EINVAL);
 	OK(rdma_destroy_id(ud));
-	end(id);
+	conf_id_close(id);
 }
 
 static void prepare(struct rdma_cm_id *id, bool active)
@@ -116,7 +110,7 @@ static void unknown(void)
 	ERR(rdma_set_option(id, 7, 0, &v, sizeof(v)), ENOSYS);
 	ERR(rdma_set_option(id, RDMA_OPTION_ID, 99, &v, sizeof(v)), ENOSYS);
 	ERR(rdma_set_option(id, RDMA_OPTION_IB, 99, &v, sizeof(v)), ENOSYS);
-	end(id);
+	conf_id_close(id);
 }
 
 static void null_arguments(void)
@@ -129,7 +123,7 @@ static void null_arguments(void)
 	id = new_id();
 	ERR(rdma_set_option(NULL, RDMA_OPTION_ID, RDMA_OPTION_ID_TOS, &v, 1), EINVAL);
 	CHECK(rdma_set_option(id, RDMA_OPTION_ID, RDMA_OPTION_ID_TOS, NULL, 1) == -1);
-	end(id);
+	conf_id_close(id);
 }
 
 static struct ibv_path_data path_of(struct rdma_cm_id *id)
@@ -155,7 +149,7 @@ static void path_in_wrong_states(void)
 	struct ibv_path_data d = path_of(id);
 
 	ERR(rdma_set_option(id, RDMA_OPTION_IB, RDMA_OPTION_IB_PATH, &d, sizeof(d)), EINVAL);
-	end(id);
+	conf_id_close(id);
 }
 
 static void path_with_bad_length(void)
@@ -170,7 +164,7 @@ static void path_with_bad_length(void)
 	    EINVAL);
 	d.flags = IBV_PATH_FLAG_GMP;
 	ERR(rdma_set_option(id, RDMA_OPTION_IB, RDMA_OPTION_IB_PATH, &d, sizeof(d)), EINVAL);
-	end(id);
+	conf_id_close(id);
 }
 
 static const struct conf_case cases[] = {

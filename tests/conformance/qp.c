@@ -2,22 +2,7 @@
 /* QPs and SRQs made through the id. */
 #include "conf.h"
 
-static struct rdma_event_channel *ch;
 static struct rdma_cm_id *id;
-
-static void start(void)
-{
-	ch = conf_channel();
-	id = conf_addr_resolved(ch, conf_addr(AF_INET, 7000));
-}
-
-static void stop(void)
-{
-	if (id->qp)
-		rdma_destroy_qp(id);
-	OK(rdma_destroy_id(id));
-	rdma_destroy_event_channel(ch);
-}
 
 static struct ibv_qp_init_attr attrs(void)
 {
@@ -35,7 +20,7 @@ static void everything_by_the_library(void)
 	struct ibv_pd *pd;
 	int context;
 
-	start();
+	id = conf_device_id();
 	pd = id->pd;
 	attr.qp_context = &context;
 	OK(rdma_create_qp(id, NULL, &attr));
@@ -56,7 +41,7 @@ static void everything_by_the_library(void)
 	EQ(id->qp->qp_type, IBV_QPT_RC);
 	QP_STATE(id->qp, IBV_QPS_INIT);
 	CHECK(id->qp->qp_num > 1 && id->qp->qp_num < 0xffffff);
-	stop();
+	conf_id_close(id);
 }
 
 static void own_completion_queues(void)
@@ -64,7 +49,7 @@ static void own_completion_queues(void)
 	struct ibv_qp_init_attr attr = attrs();
 	struct ibv_cq *s, *r;
 
-	start();
+	id = conf_device_id();
 	MUST(s = ibv_create_cq(id->verbs, 10, &attr, NULL, 0));
 	MUST(r = ibv_create_cq(id->verbs, 10, &attr, NULL, 0));
 	attr.send_cq = s;
@@ -77,7 +62,7 @@ static void own_completion_queues(void)
 	CHECK(!id->qp);
 	OK(ibv_destroy_cq(s)); /* still there */
 	OK(ibv_destroy_cq(r));
-	stop();
+	conf_id_close(id);
 }
 
 static void one_own_completion_queue(void)
@@ -85,7 +70,7 @@ static void one_own_completion_queue(void)
 	struct ibv_qp_init_attr attr = attrs();
 	struct ibv_cq *cq;
 
-	start();
+	id = conf_device_id();
 	MUST(cq = ibv_create_cq(id->verbs, 20, NULL, NULL, 0));
 	attr.send_cq = cq;
 	OK(rdma_create_qp(id, NULL, &attr));
@@ -94,7 +79,7 @@ static void one_own_completion_queue(void)
 	rdma_destroy_qp(id);
 	CHECK(!id->recv_cq && !id->recv_cq_channel);
 	OK(ibv_destroy_cq(cq));
-	stop();
+	conf_id_close(id);
 }
 
 static void second_qp(void)
@@ -102,17 +87,17 @@ static void second_qp(void)
 	struct ibv_qp_init_attr attr = attrs(), again = attrs();
 	struct ibv_qp *qp;
 
-	start();
+	id = conf_device_id();
 	OK(rdma_create_qp(id, NULL, &attr));
 	qp = id->qp;
 	ERR(rdma_create_qp(id, NULL, &again), EINVAL);
 	CHECK(id->qp == qp);
-	stop();
+	conf_id_close(id);
 }
 
 static void again_after_destroy(void)
 {
-	start();
+	id = conf_device_id();
 	for (int i = 0; i < 20; i++) {
 		struct ibv_qp_init_attr attr = attrs();
 
@@ -121,7 +106,7 @@ static void again_after_destroy(void)
 		CHECK(!id->qp && !id->send_cq && !id->recv_cq);
 		CHECK(!id->send_cq_channel && !id->recv_cq_channel);
 	}
-	stop();
+	conf_id_close(id);
 }
 
 static void own_pd(void)
@@ -129,15 +114,13 @@ static void own_pd(void)
 	struct ibv_qp_init_attr attr = attrs();
 	struct ibv_pd *pd;
 
-	start();
+	id = conf_device_id();
 	MUST(pd = ibv_alloc_pd(id->verbs));
 	CHECK(pd != id->pd);
 	OK(rdma_create_qp(id, pd, &attr));
 	CHECK(id->pd == pd && id->qp->pd == pd);
-	rdma_destroy_qp(id);
-	OK(rdma_destroy_id(id));
+	conf_id_close(id);
 	OK(ibv_dealloc_pd(pd));
-	rdma_destroy_event_channel(ch);
 }
 
 static void pd_of_another_context(void)
@@ -146,14 +129,14 @@ static void pd_of_another_context(void)
 	struct ibv_context *other;
 	struct ibv_pd *pd;
 
-	start();
+	id = conf_device_id();
 	MUST(other = ibv_open_device(id->verbs->device));
 	MUST(pd = ibv_alloc_pd(other));
 	ERR(rdma_create_qp(id, pd, &attr), EINVAL);
 	CHECK(!id->qp && !id->send_cq && !id->recv_cq);
 	OK(ibv_dealloc_pd(pd));
 	OK(ibv_close_device(other));
-	stop();
+	conf_id_close(id);
 }
 
 static void unbound_id(void)
@@ -162,29 +145,28 @@ static void unbound_id(void)
 
 	if (conf_original())
 		SKIP("crashes the original");
-	ch = conf_channel();
-	id = conf_id(ch);
+	id = conf_id(conf_channel());
 	ERR(rdma_create_qp(id, NULL, &attr), EINVAL);
 	CHECK(!id->qp && !id->send_cq && !id->recv_cq);
-	stop();
+	conf_id_close(id);
 }
 
 static void null_attributes(void)
 {
 	if (conf_original())
 		SKIP("crashes the original");
-	start();
+	id = conf_device_id();
 	ERR(rdma_create_qp(id, NULL, NULL), EINVAL);
-	stop();
+	conf_id_close(id);
 }
 
 static void destroy_without_qp(void)
 {
 	if (conf_original())
 		SKIP("crashes the original");
-	start();
+	id = conf_device_id();
 	rdma_destroy_qp(id);
-	stop();
+	conf_id_close(id);
 }
 
 static void beyond_the_device(void)
@@ -192,7 +174,7 @@ static void beyond_the_device(void)
 	struct ibv_qp_init_attr attr;
 	struct ibv_device_attr dev;
 
-	start();
+	id = conf_device_id();
 	OK(ibv_query_device(id->verbs, &dev));
 	attr = attrs();
 	attr.cap.max_send_wr = dev.max_qp_wr + 1;
@@ -204,7 +186,7 @@ static void beyond_the_device(void)
 	CHECK(!id->qp && !id->send_cq && !id->recv_cq && !id->send_cq_channel);
 	attr = attrs();
 	OK(rdma_create_qp(id, NULL, &attr)); /* the id is as good as before */
-	stop();
+	conf_id_close(id);
 }
 
 static void extended_attributes(void)
@@ -214,12 +196,12 @@ static void extended_attributes(void)
 		.cap = CONF_CAP(4, 4, 1),
 	};
 
-	start();
+	id = conf_device_id();
 	OK(rdma_create_qp_ex(id, &attr));
 	CHECK(attr.comp_mask & IBV_QP_INIT_ATTR_PD);
 	CHECK(attr.pd == id->pd);
 	CHECK(id->qp && id->send_cq && id->recv_cq);
-	stop();
+	conf_id_close(id);
 }
 
 static void different_completion_queue_than_the_ids(void)
@@ -227,7 +209,7 @@ static void different_completion_queue_than_the_ids(void)
 	struct ibv_qp_init_attr attr = attrs();
 	struct ibv_cq *mine, *other;
 
-	start();
+	id = conf_device_id();
 	MUST(mine = ibv_create_cq(id->verbs, 20, id, NULL, 0));
 	MUST(other = ibv_create_cq(id->verbs, 20, id, NULL, 0));
 	id->send_cq = mine;
@@ -236,7 +218,7 @@ static void different_completion_queue_than_the_ids(void)
 	id->send_cq = NULL;
 	OK(ibv_destroy_cq(mine));
 	OK(ibv_destroy_cq(other));
-	stop();
+	conf_id_close(id);
 }
 
 static void qp_numbers_differ(void)
@@ -244,14 +226,13 @@ static void qp_numbers_differ(void)
 	struct rdma_cm_id *other;
 	struct ibv_qp_init_attr attr = attrs(), attr2 = attrs();
 
-	start();
-	other = conf_addr_resolved(ch, conf_addr(AF_INET, 7000));
+	id = conf_device_id();
+	other = conf_device_id();
 	OK(rdma_create_qp(id, NULL, &attr));
 	OK(rdma_create_qp(other, NULL, &attr2));
 	CHECK(id->qp->qp_num != other->qp->qp_num);
-	rdma_destroy_qp(other);
-	OK(rdma_destroy_id(other));
-	stop();
+	conf_id_close(other);
+	conf_id_close(id);
 }
 
 /* Receives may be posted from INIT on, sends not before RTS. */
@@ -261,7 +242,7 @@ static void posting_in_init(void)
 	struct ibv_send_wr wr;
 	struct ibv_sge sge;
 
-	start();
+	id = conf_device_id();
 	conf_qp(id, 4);
 	buf = conf_buf(id->pd, 4096, IBV_ACCESS_LOCAL_WRITE);
 	OK(conf_recv(id->qp, 1, &buf, 0, 64));
@@ -271,7 +252,7 @@ static void posting_in_init(void)
 	conf_wc_none(id->send_cq, 20);
 	rdma_destroy_qp(id);
 	conf_buf_free(&buf);
-	stop();
+	conf_id_close(id);
 }
 
 /* SRQ. */
@@ -281,7 +262,7 @@ static void srq_is_used_by_the_qp(void)
 	struct ibv_srq_init_attr sattr = { .attr = { .max_wr = 8, .max_sge = 1 } };
 	struct ibv_qp_init_attr attr = attrs();
 
-	start();
+	id = conf_device_id();
 	OK(rdma_create_srq(id, NULL, &sattr));
 	MUST(id->srq);
 	CHECK(id->srq->pd == id->pd);
@@ -293,14 +274,14 @@ static void srq_is_used_by_the_qp(void)
 	CHECK(id->srq);
 	rdma_destroy_srq(id);
 	CHECK(!id->srq);
-	stop();
+	conf_id_close(id);
 }
 
 static void srq_extended_needs_a_type(void)
 {
 	struct ibv_srq_init_attr_ex attr = { .attr = { .max_wr = 8, .max_sge = 1 } };
 
-	start();
+	id = conf_device_id();
 	ERR(rdma_create_srq_ex(id, &attr), EINVAL);
 	CHECK(!id->srq);
 	attr.comp_mask = IBV_SRQ_INIT_ATTR_TYPE;
@@ -308,7 +289,7 @@ static void srq_extended_needs_a_type(void)
 	OK(rdma_create_srq_ex(id, &attr));
 	CHECK(id->srq);
 	rdma_destroy_srq(id);
-	stop();
+	conf_id_close(id);
 }
 
 static void srq_feeds_two_connections(void)
@@ -323,15 +304,11 @@ static void srq_feeds_two_connections(void)
 	struct ibv_send_wr wr;
 	struct ibv_wc wc;
 
-	start();
+	id = conf_device_id();
 	MUST(srq = ibv_create_srq(id->pd, &sattr));
 	buf = conf_buf(id->pd, 65536, IBV_ACCESS_LOCAL_WRITE);
-	for (int i = 0; i < 8; i++) {
-		struct ibv_recv_wr rwr = { .wr_id = i, .sg_list = &sge, .num_sge = 1 }, *bad;
-
-		sge = conf_sge(&buf, i * 1024, 1024);
-		OK(ibv_post_srq_recv(srq, &rwr, &bad));
-	}
+	for (int i = 0; i < 8; i++)
+		OK(conf_srq_recv(srq, i, &buf, i * 1024, 1024));
 	for (int i = 0; i < 2; i++) {
 		attr[i].srq = srq;
 		conf_pair_open(&c[i], &opt[i]);
@@ -351,7 +328,7 @@ static void srq_feeds_two_connections(void)
 		conf_pair_close(&c[i]);
 	OK(ibv_destroy_srq(srq));
 	conf_buf_free(&buf);
-	stop();
+	conf_id_close(id);
 }
 
 /* The helpers of rdma_verbs.h on both ends. */

@@ -105,7 +105,7 @@ static struct side of_type(int t)
 	return side_with(1, (struct side_opt){ .type = types[t] });
 }
 
-/* ---- masks -------------------------------------------------------------------------- */
+/* ---- masks ------------------------------------------------------------------------ */
 
 static void every_required_attribute(void)
 {
@@ -203,7 +203,7 @@ static void state_out_of_range(void)
 	close_device();
 }
 
-/* ---- values --------------------------------------------------------------------------- */
+/* ---- values ----------------------------------------------------------------------- */
 
 #define REFUSED(to, field, value)                                                \
 	do {                                                                     \
@@ -359,7 +359,7 @@ static void migration_states(void)
 	close_device();
 }
 
-/* ---- queries ------------------------------------------------------------------------------ */
+/* ---- queries ---------------------------------------------------------------------- */
 
 static void query_along_the_way(void)
 {
@@ -451,10 +451,7 @@ static void changes_in_rts(void)
 {
 	struct ibv_qp_attr attr;
 
-	open_device();
-	x = side(1);
-	y = side(2);
-	join(&x, &y);
+	side_pair(&x, &y);
 	attr = good(&x, IBV_QPS_RTS);
 	attr.min_rnr_timer = 19;
 	attr.qp_access_flags = IBV_ACCESS_REMOTE_READ;
@@ -464,12 +461,10 @@ static void changes_in_rts(void)
 	EQ(attr.min_rnr_timer, 19);
 	EQ(attr.qp_access_flags, IBV_ACCESS_REMOTE_READ);
 	exchange(&x, &y, 3);
-	side_free(&x);
-	side_free(&y);
-	close_device();
+	side_pair_free(&x, &y);
 }
 
-/* ---- draining ---------------------------------------------------------------------------- */
+/* ---- draining --------------------------------------------------------------------- */
 
 static void wait_drained(void)
 {
@@ -501,12 +496,10 @@ static void put(uint64_t id, uint32_t len)
 
 static void draining_of(enum ibv_qp_type type)
 {
+	struct side_opt o = { .type = type };
 	struct ibv_qp_attr attr;
 
-	open_device();
-	x = side_with(1, (struct side_opt){ .type = type });
-	y = side_with(2, (struct side_opt){ .type = type });
-	join(&x, &y);
+	side_pair_with(&x, &y, o, o);
 	for (int i = 0; i < 10; i++) {
 		for (int k = 0; k < 3; k++)
 			OK(conf_recv(y.qp, 20 + k, &y.b, 0, 1000));
@@ -528,9 +521,7 @@ static void draining_of(enum ibv_qp_type type)
 		for (int k = 0; k < 3; k++)
 			conf_wc_ok(y.cq, 20 + k);
 	}
-	side_free(&x);
-	side_free(&y);
-	close_device();
+	side_pair_free(&x, &y);
 }
 
 static void draining_rc(void)
@@ -549,10 +540,7 @@ static void drained_queue_is_silent(void)
 	struct ibv_sge sge;
 	struct ibv_send_wr wr;
 
-	open_device();
-	x = side(1);
-	y = side(2);
-	join(&x, &y);
+	side_pair(&x, &y);
 	EQ(drain(true), 0);
 	wait_drained();
 	OK(conf_recv(y.qp, 20, &y.b, 0, 1000));
@@ -571,9 +559,7 @@ static void drained_queue_is_silent(void)
 	EQ(drain(false), 0);
 	EQ(to_state(&x, IBV_QPS_ERR), 0);
 	CHECK(!conf_readable(dev.ctx->async_fd));
-	side_free(&x);
-	side_free(&y);
-	close_device();
+	side_pair_free(&x, &y);
 }
 
 /* While work is under way there is no way back: a request that the peer does not
@@ -582,10 +568,7 @@ static void no_way_back_while_draining(void)
 {
 	struct ibv_qp_attr attr;
 
-	open_device();
-	x = side(1);
-	y = side(2);
-	join(&x, &y);
+	side_pair(&x, &y);
 	exchange(&x, &y, 9); /* so that what follows leaves at once */
 	rarely_not_ready(&y);
 	put(1, 1000);	     /* receiver not ready */
@@ -602,12 +585,10 @@ static void no_way_back_while_draining(void)
 	conf_wc_ok(y.cq, 20);
 	EQ(to_state(&x, IBV_QPS_RTS), 0);
 	exchange(&x, &y, 1);
-	side_free(&x);
-	side_free(&y);
-	close_device();
+	side_pair_free(&x, &y);
 }
 
-/* ---- posting ------------------------------------------------------------------------------- */
+/* ---- posting ---------------------------------------------------------------------- */
 
 static void posting_by_state(void)
 {

@@ -16,18 +16,8 @@ static struct side x, y;
 
 static void pair(struct side_opt o)
 {
-	open_device();
 	o.send_ops = o.send_ops ? o.send_ops : OPS;
-	x = side_with(0x111111, o);
-	y = side(0x222222);
-	join(&x, &y);
-}
-
-static void done(void)
-{
-	side_free(&x);
-	side_free(&y);
-	close_device();
+	side_pair_with(&x, &y, o, (struct side_opt){ 0 });
 }
 
 /* What the next builder takes. */
@@ -109,7 +99,7 @@ static void every_operation(void)
 	EQ(old[0], 5);
 	EQ(old[1], 7);
 	EQ(*word, 17);
-	done();
+	side_pair_free(&x, &y);
 }
 
 static void nothing_before_complete(void)
@@ -132,7 +122,7 @@ static void nothing_before_complete(void)
 	}
 	ibv_wr_start(x.qpx);
 	OK(ibv_wr_complete(x.qpx)); /* an empty region */
-	done();
+	side_pair_free(&x, &y);
 }
 
 static void abort_discards(void)
@@ -152,7 +142,7 @@ static void abort_discards(void)
 	conf_wc_ok(x.cq, 7);
 	conf_wc_ok(y.cq, 100);
 	conf_wc_none(x.cq, 1);
-	done();
+	side_pair_free(&x, &y);
 }
 
 /* One request is wrong: none of the region is posted, the QP is as before. */
@@ -178,7 +168,7 @@ static void an_error_posts_nothing(void)
 	OK(ibv_wr_complete(x.qpx));
 	conf_wc_ok(x.cq, 4);
 	conf_wc_ok(y.cq, 100);
-	done();
+	side_pair_free(&x, &y);
 }
 
 static void inline_data(void)
@@ -205,7 +195,7 @@ static void inline_data(void)
 	CHECK(!memcmp(y.b.p, "0123456789abcdefghij", 20));
 	CHECK(!memcmp(y.b.p + 200, "0123abcdef234", 13));
 	CHECK(!memcmp(y.b.p + 400, "0123456789", 10));
-	done();
+	side_pair_free(&x, &y);
 }
 
 static void inline_data_too_long(void)
@@ -229,7 +219,7 @@ static void inline_data_too_long(void)
 	OK(ibv_wr_complete(x.qpx));
 	conf_wc_ok(x.cq, 2);
 	conf_wc_ok(y.cq, 100);
-	done();
+	side_pair_free(&x, &y);
 }
 
 static void lists_and_empty_messages(void)
@@ -257,7 +247,7 @@ static void lists_and_empty_messages(void)
 	conf_wc_get(y.cq, 101, IBV_WC_SUCCESS, &wc);
 	EQ(wc.byte_len, 0);
 	CHECK(conf_pattern_ok(y.b.p, 300, 3));
-	done();
+	side_pair_free(&x, &y);
 }
 
 /* wr_id and wr_flags are those at the call of the builder. */
@@ -280,7 +270,7 @@ static void flags_are_taken_by_each(void)
 		conf_wc_ok(y.cq, 100 + i);
 	conf_wc_ok(x.cq, 2);
 	conf_wc_none(x.cq, CONF_QUIET);
-	done();
+	side_pair_free(&x, &y);
 }
 
 static void sig_all(void)
@@ -294,7 +284,7 @@ static void sig_all(void)
 	OK(ibv_wr_complete(x.qpx));
 	conf_wc_ok(x.cq, 1);
 	conf_wc_ok(y.cq, 100);
-	done();
+	side_pair_free(&x, &y);
 }
 
 static void more_than_the_queue_holds(void)
@@ -323,7 +313,7 @@ static void more_than_the_queue_holds(void)
 		for (unsigned i = 0; i < DEPTH; i++)
 			conf_wc_ok(x.cq, i);
 	}
-	done();
+	side_pair_free(&x, &y);
 }
 
 static void mixed_with_post_send(void)
@@ -348,7 +338,7 @@ static void mixed_with_post_send(void)
 		conf_wc_ok(y.cq, 100 + i);
 		CHECK(conf_pattern_ok(y.b.p, 200, i));
 	}
-	done();
+	side_pair_free(&x, &y);
 }
 
 static void in_error_it_flushes(void)
@@ -363,7 +353,7 @@ static void in_error_it_flushes(void)
 	OK(ibv_wr_complete(x.qpx));
 	conf_wc_is(x.cq, 1, IBV_WC_WR_FLUSH_ERR);
 	conf_wc_is(x.cq, 2, IBV_WC_WR_FLUSH_ERR);
-	done();
+	side_pair_free(&x, &y);
 }
 
 static void wrong_states(void)
@@ -443,7 +433,7 @@ static void misuse(void)
 	EQ(to_state(&x, IBV_QPS_RESET), 0);
 	EQ(ibv_wr_complete(x.qpx), EINVAL);
 	conf_wc_none(y.cq, CONF_QUIET);
-	done();
+	side_pair_free(&x, &y);
 }
 
 static void data_of_the_wrong_size(void)
@@ -463,7 +453,7 @@ static void data_of_the_wrong_size(void)
 		EQ(ibv_wr_complete(x.qpx), EINVAL);
 	else
 		ibv_wr_abort(x.qpx);
-	done();
+	side_pair_free(&x, &y);
 }
 
 static struct ibv_qp_init_attr_ex attr_ex(struct side *s)
@@ -528,7 +518,7 @@ static void creation_refused(void)
 	CHECK(a.cap.max_send_wr >= 4);
 	CHECK(a.cap.max_recv_wr >= 4);
 	OK(ibv_destroy_qp(qp));
-	done();
+	side_pair_free(&x, &y);
 }
 
 static void plain_qps_have_no_builders(void)
@@ -545,7 +535,7 @@ static void plain_qps_have_no_builders(void)
 	MUST(qp = ibv_create_qp_ex(dev.ctx, &a));
 	CHECK(!ibv_qp_to_qp_ex(qp));
 	OK(ibv_destroy_qp(qp));
-	done();
+	side_pair_free(&x, &y);
 }
 
 /* ---- atomic write -------------------------------------------------------------- */
@@ -580,7 +570,7 @@ static void atomic_write(void)
 	CHECK(!memcmp(y.b.p + 64, "ABCDEFGHabcdefgh", 16));
 	s.length = 4;
 	CHECK(conf_post(x.qp, &wr) != 0);
-	done();
+	side_pair_free(&x, &y);
 }
 
 static void atomic_write_in_pieces(void)
@@ -604,7 +594,7 @@ static void atomic_write_in_pieces(void)
 	s[2].lkey ^= 0x1100;
 	OK(conf_post(x.qp, &wr));
 	conf_wc_is(x.cq, 1, IBV_WC_LOC_PROT_ERR);
-	done();
+	side_pair_free(&x, &y);
 }
 
 static void atomic_write_unaligned(void)
@@ -615,7 +605,7 @@ static void atomic_write_unaligned(void)
 	OK(ibv_wr_complete(x.qpx));
 	conf_wc_is(x.cq, 1, IBV_WC_REM_INV_REQ_ERR);
 	CONF_MSG_ZERO(y.b.p, 32);
-	done();
+	side_pair_free(&x, &y);
 }
 
 /* The right to write is what it needs. */
@@ -638,7 +628,7 @@ static void atomic_write_rights(void)
 	CHECK(!memcmp(y.b.p, "ABCDEFGH\0\0\0\0\0\0\0", 16));
 	OK(ibv_dereg_mr(yes));
 	OK(ibv_dereg_mr(no));
-	done();
+	side_pair_free(&x, &y);
 }
 
 /* What it is made for: the word says that all before it is there. */
@@ -664,7 +654,7 @@ static void atomic_write_is_a_flag(void)
 		conf_wc_ok(x.cq, 1);
 		conf_wc_ok(x.cq, 2);
 	}
-	done();
+	side_pair_free(&x, &y);
 }
 
 /* ---- threads ------------------------------------------------------------------ */
@@ -738,7 +728,7 @@ static void regions_of_threads(void)
 	}
 	for (int i = 0; i < THREADS; i++)
 		conf_join(t[i]);
-	done();
+	side_pair_free(&x, &y);
 }
 
 static const struct conf_case cases[] = {

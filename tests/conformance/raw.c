@@ -7,16 +7,11 @@ static void bring_up(void)
 {
 	struct side x, y;
 
-	open_device();
-	x = side(0x111111);
-	y = side(0x222222);
+	side_pair(&x, &y);
 	CHECK(x.qp->qp_num != y.qp->qp_num);
-	join(&x, &y);
 	exchange(&x, &y, 1);
 	exchange(&y, &x, 2);
-	side_free(&x);
-	side_free(&y);
-	close_device();
+	side_pair_free(&x, &y);
 }
 
 /* Starting PSNs at the end of their range wrap. */
@@ -32,9 +27,7 @@ static void sequence_numbers_wrap(void)
 		exchange(&x, &y, i);
 		exchange(&y, &x, i + 7);
 	}
-	side_free(&x);
-	side_free(&y);
-	close_device();
+	side_pair_free(&x, &y);
 }
 
 static void many_pairs(void)
@@ -84,9 +77,7 @@ static void late_peer(void)
 	CHECK(conf_pattern_ok(y.b.p, 1000, 5));
 	EQ(to_rts(&y), 0);
 	exchange(&y, &x, 3);
-	side_free(&x);
-	side_free(&y);
-	close_device();
+	side_pair_free(&x, &y);
 }
 
 static void no_such_qp(void)
@@ -103,8 +94,7 @@ static void no_such_qp(void)
 	x = side(1);
 	EQ(to_init(&x), 0);
 	EQ(to_rtr(&x, x.qp->qp_num ^ 0x15, 2, &dev.gid), 0);
-	EQ(ibv_modify_qp(x.qp, &attr, IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT |
-			 IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC), 0);
+	EQ(conf_qp_modify(x.qp, attr), 0);
 	sge = conf_sge(&x.b, 0, 10);
 	wr = conf_wr(1, IBV_WR_SEND, &sge, 1);
 	OK(conf_post(x.qp, &wr));
@@ -119,7 +109,6 @@ static void no_such_qp(void)
 /* A QP that was reset can be connected again, to somebody else as well. */
 static void again_after_reset(void)
 {
-	struct ibv_qp_attr reset = { .qp_state = IBV_QPS_RESET };
 	struct side x, y;
 
 	open_device();
@@ -129,19 +118,16 @@ static void again_after_reset(void)
 		join(&x, &y);
 		exchange(&x, &y, i);
 		exchange(&y, &x, i + 3);
-		OK(ibv_modify_qp(x.qp, &reset, IBV_QP_STATE));
-		OK(ibv_modify_qp(y.qp, &reset, IBV_QP_STATE));
+		OK(to_state(&x, IBV_QPS_RESET));
+		OK(to_state(&y, IBV_QPS_RESET));
 		x.psn += 100;
 	}
-	side_free(&x);
-	side_free(&y);
-	close_device();
+	side_pair_free(&x, &y);
 }
 
 /* ... also if one of them had tried to reach the other, which was not there yet. */
 static void again_after_a_try(void)
 {
-	struct ibv_qp_attr reset = { .qp_state = IBV_QPS_RESET };
 	struct side x, y, *early;
 
 	open_device();
@@ -153,23 +139,20 @@ static void again_after_a_try(void)
 		EQ(to_init(&y), 0);
 		EQ(to_rtr(early, (early == &x ? &y : &x)->qp->qp_num, 77, &dev.gid), 0);
 		usleep(i * 20); /* somewhere on its way */
-		OK(ibv_modify_qp(x.qp, &reset, IBV_QP_STATE));
-		OK(ibv_modify_qp(y.qp, &reset, IBV_QP_STATE));
+		OK(to_state(&x, IBV_QPS_RESET));
+		OK(to_state(&y, IBV_QPS_RESET));
 		join(&x, &y);
 		exchange(&x, &y, i);
-		OK(ibv_modify_qp(x.qp, &reset, IBV_QP_STATE));
-		OK(ibv_modify_qp(y.qp, &reset, IBV_QP_STATE));
+		OK(to_state(&x, IBV_QPS_RESET));
+		OK(to_state(&y, IBV_QPS_RESET));
 	}
-	side_free(&x);
-	side_free(&y);
-	close_device();
+	side_pair_free(&x, &y);
 }
 
 /* ... and the other is there first the next time: it does not take the old try for the
  * new one. */
 static void again_after_a_try_the_other_first(void)
 {
-	struct ibv_qp_attr reset = { .qp_state = IBV_QPS_RESET };
 	struct side x, y, *early, *late;
 
 	open_device();
@@ -182,7 +165,7 @@ static void again_after_a_try_the_other_first(void)
 		EQ(to_init(late), 0);
 		EQ(to_rtr(early, late->qp->qp_num, 77, &dev.gid), 0);
 		usleep(i * 20); /* somewhere on its way */
-		OK(ibv_modify_qp(early->qp, &reset, IBV_QP_STATE));
+		OK(to_state(early, IBV_QPS_RESET));
 		EQ(to_init(early), 0);
 		EQ(to_rtr(late, early->qp->qp_num, early->psn, &dev.gid), 0);
 		EQ(to_rts(late), 0);
@@ -191,12 +174,10 @@ static void again_after_a_try_the_other_first(void)
 		EQ(to_rts(early), 0);
 		exchange(&x, &y, i);
 		exchange(&y, &x, i);
-		OK(ibv_modify_qp(x.qp, &reset, IBV_QP_STATE));
-		OK(ibv_modify_qp(y.qp, &reset, IBV_QP_STATE));
+		OK(to_state(&x, IBV_QPS_RESET));
+		OK(to_state(&y, IBV_QPS_RESET));
 	}
-	side_free(&x);
-	side_free(&y);
-	close_device();
+	side_pair_free(&x, &y);
 }
 
 /* Both ends in one QP: legal, and used by self tests. */
@@ -223,7 +204,6 @@ static void loop_to_itself(void)
 
 static void wrong_transitions(void)
 {
-	struct ibv_qp_attr attr;
 	struct side x;
 
 	open_device();
@@ -233,8 +213,7 @@ static void wrong_transitions(void)
 	EQ(to_init(&x), 0);
 	EQ(to_rts(&x), EINVAL);
 	EQ(to_init(&x), 0); /* INIT to INIT is legal */
-	attr = (struct ibv_qp_attr){ .qp_state = IBV_QPS_RTR };
-	EQ(ibv_modify_qp(x.qp, &attr, IBV_QP_STATE), EINVAL); /* attributes are missing */
+	EQ(to_state(&x, IBV_QPS_RTR), EINVAL); /* attributes are missing */
 	EQ(conf_qp_state(x.qp), IBV_QPS_INIT);
 	side_free(&x);
 	close_device();
@@ -247,8 +226,7 @@ static void bad_attributes(void)
 
 	open_device();
 	x = side(1);
-	EQ(ibv_modify_qp(x.qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT |
-			 IBV_QP_ACCESS_FLAGS), EINVAL); /* no port 2 */
+	EQ(conf_qp_modify(x.qp, attr), EINVAL); /* no port 2 */
 	EQ(to_init(&x), 0);
 	dev.gid_index = dev.port.gid_tbl_len + 5;
 	CHECK(to_rtr(&x, 5, 5, &dev.gid) != 0); /* no such GID */
@@ -266,8 +244,7 @@ static void bad_partition_index(void)
 
 	open_device();
 	x = side(1);
-	EQ(ibv_modify_qp(x.qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT |
-			 IBV_QP_ACCESS_FLAGS), EINVAL);
+	EQ(conf_qp_modify(x.qp, attr), EINVAL);
 	side_free(&x);
 	close_device();
 }
@@ -294,9 +271,7 @@ static void query_tells_what_was_set(void)
 	EQ(attr.max_dest_rd_atomic, 4);
 	EQ(attr.port_num, 1);
 	CHECK(!memcmp(&attr.ah_attr.grh.dgid, &dev.gid, 16));
-	side_free(&x);
-	side_free(&y);
-	close_device();
+	side_pair_free(&x, &y);
 }
 
 static const struct conf_case cases[] = {

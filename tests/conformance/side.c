@@ -3,37 +3,13 @@
 
 struct side_device dev;
 
-/* The GID of the address under test. */
-static void find_gid(void)
-{
-	conf_sa addr = conf_addr(AF_INET, 0);
-	struct sockaddr_in *in = (void *)&addr;
-	union ibv_gid g;
-
-	dev.gid_index = -1;
-	for (int i = 0; i < dev.port.gid_tbl_len && dev.gid_index < 0; i++)
-		if (!ibv_query_gid(dev.ctx, 1, i, &g) && g.raw[10] == 0xff &&
-		    g.raw[11] == 0xff && !memcmp(g.raw + 12, &in->sin_addr, 4)) {
-			dev.gid_index = i; /* the last of RoCE v1 and v2 would do as well */
-			dev.gid = g;
-		}
-	if (conf_iwarp())
-		SKIP("iWARP brings up QPs with the connection manager alone");
-	if (dev.gid_index < 0)
-		FAIL("no GID for the address");
-}
-
 void open_device(void)
 {
-	struct ibv_device **list;
-
-	MUST(list = ibv_get_device_list(NULL));
-	MUST(list[0]);
-	MUST(dev.ctx = ibv_open_device(list[0]));
-	ibv_free_device_list(list);
+	dev.ctx = conf_open_device();
 	MUST(dev.pd = ibv_alloc_pd(dev.ctx));
-	OK(ibv_query_port(dev.ctx, 1, &dev.port));
-	find_gid();
+	if (conf_iwarp())
+		SKIP("iWARP brings up QPs with the connection manager alone");
+	dev.gid_index = conf_gid(dev.ctx, &dev.port, &dev.gid);
 }
 
 void close_device(void)
@@ -126,12 +102,10 @@ void side_free(struct side *s)
 
 int to_state(struct side *s, enum ibv_qp_state state)
 {
-	struct ibv_qp_attr attr = { .qp_state = state };
-
-	return ibv_modify_qp(s->qp, &attr, IBV_QP_STATE);
+	return conf_qp_to(s->qp, state);
 }
 
-int to_init(struct side *s)
+int qp_to_init(struct ibv_qp *qp)
 {
 	struct ibv_qp_attr attr = {
 		.qp_state = IBV_QPS_INIT,
@@ -139,15 +113,14 @@ int to_init(struct side *s)
 		.qp_access_flags = CONF_RW & ~IBV_ACCESS_LOCAL_WRITE,
 	};
 
-	if (s->qp->qp_type == IBV_QPT_UC)
+	if (qp->qp_type == IBV_QPT_UC)
 		attr.qp_access_flags = IBV_ACCESS_REMOTE_WRITE;
-	return ibv_modify_qp(s->qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT |
-			     IBV_QP_ACCESS_FLAGS);
+	return conf_qp_modify(qp, attr);
 }
 
-int to_rtr(struct side *s, uint32_t qpn, uint32_t psn, const union ibv_gid *dgid)
+int qp_to_rtr(struct ibv_qp *qp, uint32_t qpn, uint32_t psn, const union ibv_gid *dgid)
 {
-	struct ibv_qp_attr attr = {
+	return conf_qp_modify(qp, (struct ibv_qp_attr){
 		.qp_state = IBV_QPS_RTR,
 		.path_mtu = dev.port.active_mtu,
 		.dest_qp_num = qpn,
@@ -160,31 +133,34 @@ int to_rtr(struct side *s, uint32_t qpn, uint32_t psn, const union ibv_gid *dgid
 			.grh = { .dgid = *dgid, .sgid_index = dev.gid_index,
 				 .hop_limit = 64 },
 		},
-	};
-	int mask = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
-		   IBV_QP_RQ_PSN;
+	});
+}
 
-	if (s->qp->qp_type != IBV_QPT_UC)
-		mask |= IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
-	return ibv_modify_qp(s->qp, &attr, mask);
+int qp_to_rts(struct ibv_qp *qp, uint32_t psn, uint8_t rnr_retry)
+{
+	return conf_qp_modify(qp, (struct ibv_qp_attr){
+		.qp_state = IBV_QPS_RTS,
+		.sq_psn = psn,
+		.timeout = 14,
+		.retry_cnt = 7,
+		.rnr_retry = rnr_retry,
+		.max_rd_atomic = 4,
+	});
+}
+
+int to_init(struct side *s)
+{
+	return qp_to_init(s->qp);
+}
+
+int to_rtr(struct side *s, uint32_t qpn, uint32_t psn, const union ibv_gid *dgid)
+{
+	return qp_to_rtr(s->qp, qpn, psn, dgid);
 }
 
 int to_rts(struct side *s)
 {
-	struct ibv_qp_attr attr = {
-		.qp_state = IBV_QPS_RTS,
-		.sq_psn = s->psn,
-		.timeout = 14,
-		.retry_cnt = 7,
-		.rnr_retry = 7,
-		.max_rd_atomic = 4,
-	};
-	int mask = IBV_QP_STATE | IBV_QP_SQ_PSN;
-
-	if (s->qp->qp_type != IBV_QPT_UC)
-		mask |= IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
-			IBV_QP_MAX_QP_RD_ATOMIC;
-	return ibv_modify_qp(s->qp, &attr, mask);
+	return qp_to_rts(s->qp, s->psn, 7);
 }
 
 void join(struct side *x, struct side *y)
@@ -195,6 +171,27 @@ void join(struct side *x, struct side *y)
 	EQ(to_rtr(y, x->qp->qp_num, x->psn, &dev.gid), 0);
 	EQ(to_rts(x), 0);
 	EQ(to_rts(y), 0);
+}
+
+void side_pair_with(struct side *x, struct side *y, struct side_opt ox,
+		    struct side_opt oy)
+{
+	open_device();
+	*x = side_with(0x111111, ox);
+	*y = side_with(0x222222, oy);
+	join(x, y);
+}
+
+void side_pair(struct side *x, struct side *y)
+{
+	side_pair_with(x, y, (struct side_opt){ 0 }, (struct side_opt){ 0 });
+}
+
+void side_pair_free(struct side *x, struct side *y)
+{
+	side_free(x);
+	side_free(y);
+	close_device();
 }
 
 void rarely_not_ready(struct side *s)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* QPs without the connection manager: a device, and sides that are joined by GID,
- * QP number and PSN. Each call fails the case when it cannot be done; those that
- * return an int return what the verb did. */
+ * QP number and PSN. A side is a QP with its CQ and memory. Each call fails the case when
+ * it cannot be done; those that return an int return what the verb did. */
 #ifndef ANYRDMA_TESTS_SIDE_H
 #define ANYRDMA_TESTS_SIDE_H
 
@@ -16,8 +16,16 @@ struct side_device {
 };
 extern struct side_device dev;
 
+/* Opens the first device and finds the GID of the address under test; skips the case
+ * where QPs need the connection manager (iWARP). */
 void open_device(void);
 void close_device(void);
+
+/* ibv_modify_qp() with every attribute that a QP of its type must be given in this state,
+ * and no other: to RTR with the peer's number, PSN and GID; to RTS with its own PSN. */
+int qp_to_init(struct ibv_qp *qp);
+int qp_to_rtr(struct ibv_qp *qp, uint32_t qpn, uint32_t psn, const union ibv_gid *dgid);
+int qp_to_rts(struct ibv_qp *qp, uint32_t psn, uint8_t rnr_retry);
 
 struct side {
 	struct ibv_comp_channel *ch; /* or NULL */
@@ -49,12 +57,18 @@ struct side side(uint32_t psn);
 /* Skips the case where the device has no extended QPs or CQs as asked for. */
 struct side side_with(uint32_t psn, struct side_opt o);
 void side_free(struct side *s);
-/* Modifies by the masks that the type of the QP needs. */
+/* The same of a side's QP. */
 int to_init(struct side *s);
 int to_rtr(struct side *s, uint32_t qpn, uint32_t psn, const union ibv_gid *dgid);
 int to_rts(struct side *s);
 int to_state(struct side *s, enum ibv_qp_state state); /* no other attribute */
-void join(struct side *x, struct side *y);
+void join(struct side *x, struct side *y); /* both to RTS, connected to each other */
+/* Opens the device and joins two sides of it: plain ones, or with options. */
+void side_pair(struct side *x, struct side *y);
+void side_pair_with(struct side *x, struct side *y, struct side_opt ox,
+		    struct side_opt oy);
+/* Frees both sides and closes the device. */
+void side_pair_free(struct side *x, struct side *y);
 /* From now on the peer of this QP in RTS waits for its receives without trying again and
  * again: conf_settle() works. */
 void rarely_not_ready(struct side *s);

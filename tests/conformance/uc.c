@@ -18,23 +18,13 @@ static volatile uint64_t flags_sent;
 
 static void pair_of(struct side_opt ox, struct side_opt oy)
 {
-	open_device();
 	ox.type = oy.type = IBV_QPT_UC;
-	x = side_with(0x111111, ox);
-	y = side_with(0x222222, oy);
-	join(&x, &y);
+	side_pair_with(&x, &y, ox, oy);
 }
 
 static void pair(void)
 {
 	pair_of((struct side_opt){ 0 }, (struct side_opt){ 0 });
-}
-
-static void done(void)
-{
-	side_free(&x);
-	side_free(&y);
-	close_device();
 }
 
 static void put(struct side *from, uint64_t id, int opcode, uint32_t len)
@@ -102,7 +92,7 @@ static void sends_of_all_sizes(void)
 		OK(conf_recv(x.qp, 11, &x.b, DST, 300000));
 		arrives(&y, &x, 11, sizes[i]);
 	}
-	done();
+	side_pair_free(&x, &y);
 }
 
 static void immediate_data(void)
@@ -135,7 +125,7 @@ static void immediate_data(void)
 	EQ(wc.byte_len, 100000);
 	EQ(ntohl(wc.imm_data), 0x1234abcd);
 	CHECK(conf_pattern_ok(y.b.p + DST + 200000, 100000, 3));
-	done();
+	side_pair_free(&x, &y);
 }
 
 /* What was written before a send is there when the send has been received. */
@@ -155,7 +145,7 @@ static void order_of_writes_and_sends(void)
 		conf_wc_ok(x.cq, 1);
 		conf_wc_ok(x.cq, 2);
 	}
-	done();
+	side_pair_free(&x, &y);
 }
 
 static void inline_and_several_buffers(void)
@@ -185,22 +175,17 @@ static void inline_and_several_buffers(void)
 	conf_wc_ok(x.cq, 2);
 	conf_wc_ok(y.cq, 11);
 	CHECK(conf_pattern_ok(y.b.p + DST, 64, 4));
-	done();
+	side_pair_free(&x, &y);
 }
 
 static void shared_receive_queue(void)
 {
-	struct ibv_sge sge;
-	struct ibv_recv_wr wr, *bad;
-
 	pair_of((struct side_opt){ 0 }, (struct side_opt){ .srq = true });
 	for (int i = 0; i < 5; i++) {
-		sge = conf_sge(&y.b, DST, 100000);
-		wr = (struct ibv_recv_wr){ .wr_id = 20, .sg_list = &sge, .num_sge = 1 };
-		OK(ibv_post_srq_recv(y.srq, &wr, &bad));
+		OK(conf_srq_recv(y.srq, 20, &y.b, DST, 100000));
 		arrives(&x, &y, 20, 50000);
 	}
-	done();
+	side_pair_free(&x, &y);
 }
 
 static void to_itself(void)
@@ -229,7 +214,7 @@ static void again_after_reset(void)
 		x.psn += 100;
 		join(&x, &y);
 	}
-	done();
+	side_pair_free(&x, &y);
 }
 
 static atomic_uint received;
@@ -269,7 +254,7 @@ static void first_message_arrives(void)
 	}
 	stop_polling = true;
 	conf_join(t);
-	done();
+	side_pair_free(&x, &y);
 }
 
 /* Many messages and few receives, reposted as they are used: the sender does not
@@ -305,7 +290,7 @@ static void stream_of_messages(void)
 		if (!n)
 			sched_yield();
 	}
-	done();
+	side_pair_free(&x, &y);
 }
 
 /* ---- what is refused ------------------------------------------------------------ */
@@ -326,7 +311,7 @@ static void no_reads_no_atomics(void)
 	EQ(conf_qp_state(x.qp), IBV_QPS_RTS);
 	OK(conf_recv(y.qp, 10, &y.b, DST, 1000));
 	arrives(&x, &y, 10, 1000);
-	done();
+	side_pair_free(&x, &y);
 }
 
 /* ---- what is lost ---------------------------------------------------------------- */
@@ -345,7 +330,7 @@ static void no_receive(void)
 	EQ(conf_qp_state(x.qp), IBV_QPS_RTS);
 	EQ(conf_qp_state(y.qp), IBV_QPS_RTS);
 	no_event();
-	done();
+	side_pair_free(&x, &y);
 }
 
 static void write_with_immediate_without_receive(void)
@@ -357,7 +342,7 @@ static void write_with_immediate_without_receive(void)
 	OK(conf_recv(y.qp, 10, &y.b, DST, 1000));
 	arrives(&x, &y, 10, 1000);
 	conf_wc_none(y.cq, 0);
-	done();
+	side_pair_free(&x, &y);
 }
 
 static void too_long_for_the_receive(void)
@@ -375,25 +360,20 @@ static void too_long_for_the_receive(void)
 	arrives(&x, &y, 11, 200000);
 	EQ(conf_qp_state(y.qp), IBV_QPS_RTS);
 	no_event();
-	done();
+	side_pair_free(&x, &y);
 }
 
 /* A receive that was taken from an SRQ cannot go back. */
 static void too_long_for_a_shared_receive(void)
 {
-	struct ibv_sge sge;
-	struct ibv_recv_wr wr, *bad;
-
 	pair_of((struct side_opt){ 0 }, (struct side_opt){ .srq = true });
-	sge = conf_sge(&y.b, DST, 1000);
-	wr = (struct ibv_recv_wr){ .wr_id = 20, .sg_list = &sge, .num_sge = 1 };
-	OK(ibv_post_srq_recv(y.srq, &wr, &bad));
+	OK(conf_srq_recv(y.srq, 20, &y.b, DST, 1000));
 	put(&x, 2, IBV_WR_SEND, 1001);
 	conf_wc_ok(x.cq, 2);
 	conf_wc_is(y.cq, 20, IBV_WC_LOC_LEN_ERR);
 	conf_qp_wait(y.qp, IBV_QPS_ERR);
 	EQ(conf_qp_state(x.qp), IBV_QPS_RTS);
-	done();
+	side_pair_free(&x, &y);
 }
 
 static void bad_write(uint64_t addr, uint32_t rkey, uint32_t len)
@@ -438,7 +418,7 @@ static void writes_that_are_not_allowed(void)
 	arrives(&x, &y, 10, 1000);
 	free(gone.p);
 	conf_buf_free(&ro);
-	done();
+	side_pair_free(&x, &y);
 }
 
 static void qp_that_allows_no_writes(void)
@@ -459,7 +439,7 @@ static void qp_that_allows_no_writes(void)
 	CHECK(conf_is_fill(y.b.p + DST, 0, 1000));
 	EQ(conf_qp_state(y.qp), IBV_QPS_RTS);
 	no_event();
-	done();
+	side_pair_free(&x, &y);
 }
 
 static void peer_that_is_gone(void)
@@ -527,10 +507,10 @@ static void peer_of_another_type(void)
 	conf_wc_is(y.cq, 11, IBV_WC_WR_FLUSH_ERR);
 	conf_wc_none(x.cq, 0);
 	EQ(conf_qp_state(x.qp), IBV_QPS_RTS);
-	done();
+	side_pair_free(&x, &y);
 }
 
-/* ---- errors of our own -------------------------------------------------------------- */
+/* ---- errors of our own ------------------------------------------------------------ */
 
 /* Back in working order, as if nothing had been. */
 static void recovers(void)
@@ -564,7 +544,7 @@ static void send_queue_error(void)
 	EQ(conf_qp_state(x.qp), IBV_QPS_SQE);
 	recovers();
 	EQ(conf_qp_state(x.qp), IBV_QPS_RTS);
-	done();
+	side_pair_free(&x, &y);
 }
 
 /* Work behind the bad one is flushed, work before it is not touched. */
@@ -598,7 +578,7 @@ static void chain_with_a_bad_one(void)
 		conf_wc_ok(x.cq, 5);
 		conf_wc_ok(y.cq, 10);
 	}
-	done();
+	side_pair_free(&x, &y);
 }
 
 static void send_queue_error_without_a_peer(void)
@@ -645,7 +625,7 @@ static void receive_with_bad_lkey(void)
 	put(&x, 3, IBV_WR_SEND, 100);
 	conf_wc_ok(x.cq, 3);
 	EQ(conf_qp_state(x.qp), IBV_QPS_RTS);
-	done();
+	side_pair_free(&x, &y);
 }
 
 static void error_flushes(void)
@@ -658,10 +638,10 @@ static void error_flushes(void)
 	conf_wc_is(x.cq, 2, IBV_WC_WR_FLUSH_ERR);
 	OK(conf_recv(x.qp, 11, &x.b, DST, 1000));
 	conf_wc_is(x.cq, 11, IBV_WC_WR_FLUSH_ERR);
-	done();
+	side_pair_free(&x, &y);
 }
 
-/* ---- the connection manager ----------------------------------------------------------- */
+/* ---- the connection manager ------------------------------------------------------- */
 
 static char node[64], service[16];
 

@@ -25,7 +25,13 @@ static struct conf_buf mapped(struct ibv_pd *pd)
 	return b;
 }
 
-/* A hole that nobody else will fill. */
+static void mapped_free(struct conf_buf *b)
+{
+	OK(ibv_dereg_mr(b->mr));
+	munmap(b->p, LEN);
+}
+
+/* Leaves a hole in the address space that no later mapping fills. */
 static void unmap(struct conf_buf *b)
 {
 	CHECK(mmap(b->p, LEN, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) ==
@@ -34,15 +40,13 @@ static void unmap(struct conf_buf *b)
 
 static void start(void)
 {
-	struct rdma_conn_param param = conf_param();
-	struct conf_opt opt = { .connect = &param, .accept = &param };
+	struct conf_opt opt = { .depth = 4 };
 
 	if (!conf_user_device())
 		SKIP("the device pins memory");
 #ifdef CONF_SANITIZER
 	SKIP("the sanitizer has the signal");
 #endif
-	param.responder_resources = param.initiator_depth = 4;
 	conf_pair_open(&c, &opt);
 	a = mapped(c.a->pd);
 	p = mapped(c.p->pd);
@@ -52,10 +56,8 @@ static void stop(void)
 {
 	rdma_destroy_qp(c.a);
 	rdma_destroy_qp(c.p);
-	OK(ibv_dereg_mr(a.mr));
-	OK(ibv_dereg_mr(p.mr));
-	munmap(a.p, LEN);
-	munmap(p.p, LEN);
+	mapped_free(&a);
+	mapped_free(&p);
 	conf_pair_free(&c);
 }
 
@@ -67,65 +69,50 @@ static void post(int op, size_t len)
 	OK(conf_post(c.a->qp, &wr));
 }
 
-static void write_to(void)
+/* A request of each size, after the memory of one side was unmapped: it fails with
+ * `status`. A send has a receive of p's, which fails with `rstatus` unless that is 0. */
+static void fails(int op, struct conf_buf *without, int status, int rstatus)
 {
 	for (unsigned i = 0; i < SIZES; i++) {
 		start();
-		unmap(&p);
-		post(IBV_WR_RDMA_WRITE, sizes[i]);
-		conf_wc_is(c.a->send_cq, 1, IBV_WC_REM_OP_ERR);
-		conf_qp_wait(c.p->qp, IBV_QPS_ERR);
+		if (op == IBV_WR_SEND)
+			OK(conf_recv(c.p->qp, 2, &p, 0, LEN));
+		unmap(without);
+		post(op, sizes[i]);
+		conf_wc_is(c.a->send_cq, 1, status);
+		if (rstatus)
+			conf_wc_is(c.p->recv_cq, 2, rstatus);
+		else if (op == IBV_WR_SEND)
+			conf_wc_none(c.p->recv_cq, 20);
+		else if (without == &p)
+			conf_qp_wait(c.p->qp, IBV_QPS_ERR);
 		stop();
 	}
+}
+
+static void write_to(void)
+{
+	fails(IBV_WR_RDMA_WRITE, &p, IBV_WC_REM_OP_ERR, 0);
 }
 
 static void read_from(void)
 {
-	for (unsigned i = 0; i < SIZES; i++) {
-		start();
-		unmap(&p);
-		post(IBV_WR_RDMA_READ, sizes[i]);
-		conf_wc_is(c.a->send_cq, 1, IBV_WC_REM_OP_ERR);
-		conf_qp_wait(c.p->qp, IBV_QPS_ERR);
-		stop();
-	}
+	fails(IBV_WR_RDMA_READ, &p, IBV_WC_REM_OP_ERR, 0);
 }
 
 static void read_into(void)
 {
-	for (unsigned i = 0; i < SIZES; i++) {
-		start();
-		unmap(&a);
-		post(IBV_WR_RDMA_READ, sizes[i]);
-		conf_wc_is(c.a->send_cq, 1, IBV_WC_LOC_PROT_ERR);
-		stop();
-	}
+	fails(IBV_WR_RDMA_READ, &a, IBV_WC_LOC_PROT_ERR, 0);
 }
 
 static void send_from(void)
 {
-	for (unsigned i = 0; i < SIZES; i++) {
-		start();
-		OK(conf_recv(c.p->qp, 2, &p, 0, LEN));
-		unmap(&a);
-		post(IBV_WR_SEND, sizes[i]);
-		conf_wc_is(c.a->send_cq, 1, IBV_WC_LOC_PROT_ERR);
-		conf_wc_none(c.p->recv_cq, 20);
-		stop();
-	}
+	fails(IBV_WR_SEND, &a, IBV_WC_LOC_PROT_ERR, 0);
 }
 
 static void receive_into(void)
 {
-	for (unsigned i = 0; i < SIZES; i++) {
-		start();
-		OK(conf_recv(c.p->qp, 2, &p, 0, LEN));
-		unmap(&p);
-		post(IBV_WR_SEND, sizes[i]);
-		conf_wc_is(c.a->send_cq, 1, IBV_WC_REM_OP_ERR);
-		conf_wc_is(c.p->recv_cq, 2, IBV_WC_LOC_PROT_ERR);
-		stop();
-	}
+	fails(IBV_WR_SEND, &p, IBV_WC_REM_OP_ERR, IBV_WC_LOC_PROT_ERR);
 }
 
 static void atomic_on(void)
@@ -137,9 +124,7 @@ static void atomic_on(void)
 		start();
 		unmap(mine ? &a : &p);
 		sge = conf_sge(&a, 0, 8);
-		wr = conf_wr(1, IBV_WR_ATOMIC_FETCH_AND_ADD, &sge, 1);
-		wr.wr.atomic.remote_addr = (uintptr_t)p.p;
-		wr.wr.atomic.rkey = p.mr->rkey;
+		wr = conf_rdma(1, IBV_WR_ATOMIC_FETCH_AND_ADD, &sge, 1, p.p, p.mr->rkey);
 		OK(conf_post(c.a->qp, &wr));
 		conf_wc_is(c.a->send_cq, 1, mine ? IBV_WC_LOC_PROT_ERR : IBV_WC_REM_OP_ERR);
 		stop();
@@ -170,8 +155,7 @@ static void in_the_middle_of_work(void)
 						     IBV_WC_WR_FLUSH_ERR);
 	CHECK(conf_pattern_ok(p.p + 200000, 100000, 3));
 	CONF_MSG_ZERO(p.p + 400000, 100000);
-	OK(ibv_dereg_mr(b.mr));
-	munmap(b.p, LEN);
+	mapped_free(&b);
 	stop();
 }
 
@@ -196,8 +180,7 @@ static void another_connection_lives(void)
 	conf_wc_ok(d.a->send_cq, 2);
 	CHECK(conf_pattern_ok(b.p, 64, 9));
 	conf_pair_close(&d);
-	OK(ibv_dereg_mr(b.mr));
-	munmap(b.p, LEN);
+	mapped_free(&b);
 	stop();
 }
 

@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* For the cases of memory windows: a connected pair whose passive side owns memory
- * and windows, and whose active side uses them. For one file of a program. */
+/* Fixture of the cases about memory windows: a connected pair c. Its passive side owns
+ * the memory p and the window mw, which it binds to parts of p; its active side accesses
+ * p through the window from its own memory a. Every call fails the case when it cannot be
+ * done, except those that return an int: that is the verb's result. Included by one file
+ * of a program. */
 #ifndef ANYRDMA_TESTS_WINDOW_H
 #define ANYRDMA_TESTS_WINDOW_H
 
@@ -10,6 +13,7 @@
 
 static struct conf_pair c;
 static struct conf_buf a, p;
+static struct ibv_mw *mw; /* NULL: the case has none, or has deallocated it */
 
 enum {
 	LEN = 65536,
@@ -17,48 +21,55 @@ enum {
 	REMOTE = IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE,
 };
 
+/* Skips the case where the device has no windows of this type. */
 static WINDOW_UNUSED void need(struct ibv_pd *pd, enum ibv_mw_type type)
 {
-	struct ibv_mw *mw = ibv_alloc_mw(pd, type);
+	struct ibv_mw *w = ibv_alloc_mw(pd, type);
 
-	if (!mw)
+	if (!w)
 		SKIP("no memory windows of type %d: %s", type, strerror(errno));
-	EQ(mw->type, type);
-	CHECK(mw->pd == pd && mw->context == pd->context);
-	OK(ibv_dealloc_mw(mw));
+	EQ(w->type, type);
+	CHECK(w->pd == pd && w->context == pd->context);
+	OK(ibv_dealloc_mw(w));
 }
 
-static WINDOW_UNUSED void start(int access)
+static WINDOW_UNUSED struct ibv_mw *window(enum ibv_mw_type type)
 {
-	struct rdma_conn_param param = conf_param();
-	struct conf_opt opt = { .connect = &param, .accept = &param };
+	struct ibv_mw *w;
 
-	param.responder_resources = param.initiator_depth = 4;
+	MUST(w = ibv_alloc_mw(c.p->pd, type));
+	return w;
+}
+
+/* p is registered with these rights; type 0: no window yet. */
+static WINDOW_UNUSED void start_with(int access, int type)
+{
+	struct conf_opt opt = { .depth = 4, .abuf = &a, .pbuf = &p, .len = LEN,
+				.paccess = access };
+
 	conf_pair_open(&c, &opt);
 	need(c.p->pd, IBV_MW_TYPE_1);
 	need(c.p->pd, IBV_MW_TYPE_2);
-	a = conf_buf(c.a->pd, LEN, CONF_RW);
-	p = conf_buf(c.p->pd, LEN, access);
+	mw = type ? window(type) : NULL;
+}
+
+static WINDOW_UNUSED void start(int type)
+{
+	start_with(LOCAL, type);
+}
+
+static WINDOW_UNUSED void window_free(void)
+{
+	if (mw)
+		OK(ibv_dealloc_mw(mw));
+	mw = NULL;
 }
 
 /* Whatever state the QPs are in. */
 static WINDOW_UNUSED void stop(void)
 {
-	rdma_destroy_qp(c.a);
-	rdma_destroy_qp(c.p);
-	if (a.mr)
-		conf_buf_free(&a);
-	if (p.mr)
-		conf_buf_free(&p);
+	window_free();
 	conf_pair_free(&c);
-}
-
-static WINDOW_UNUSED struct ibv_mw *window(enum ibv_mw_type type)
-{
-	struct ibv_mw *mw;
-
-	MUST(mw = ibv_alloc_mw(c.p->pd, type));
-	return mw;
 }
 
 static WINDOW_UNUSED struct ibv_mw_bind_info range(size_t off, size_t len, int access)
@@ -73,7 +84,7 @@ static WINDOW_UNUSED struct ibv_mw_bind_info range(size_t off, size_t len, int a
 	return i;
 }
 
-static WINDOW_UNUSED int post_bind1(struct ibv_mw *mw, uint64_t wr_id,
+static WINDOW_UNUSED int post_bind1(struct ibv_mw *one, uint64_t wr_id,
 				    struct ibv_mw_bind_info info)
 {
 	struct ibv_mw_bind b = {
@@ -82,54 +93,44 @@ static WINDOW_UNUSED int post_bind1(struct ibv_mw *mw, uint64_t wr_id,
 		.bind_info = info,
 	};
 
-	return ibv_bind_mw(c.p->qp, mw, &b);
+	return ibv_bind_mw(c.p->qp, one, &b);
 }
 
-static WINDOW_UNUSED struct ibv_send_wr bind2(struct ibv_mw *mw, uint64_t wr_id, uint32_t rkey,
-					      struct ibv_mw_bind_info info)
-{
-	struct ibv_send_wr wr = conf_wr(wr_id, IBV_WR_BIND_MW, NULL, 0);
-
-	wr.bind_mw.mw = mw;
-	wr.bind_mw.rkey = rkey;
-	wr.bind_mw.bind_info = info;
-	return wr;
-}
-
-static WINDOW_UNUSED int post_bind2(struct ibv_mw *mw, uint64_t wr_id, uint32_t rkey,
+static WINDOW_UNUSED int post_bind2(struct ibv_mw *two, uint64_t wr_id, uint32_t rkey,
 				    struct ibv_mw_bind_info info)
 {
-	struct ibv_send_wr wr = bind2(mw, wr_id, rkey, info);
+	struct ibv_send_wr wr = conf_bind(wr_id, two, rkey, info);
 
 	return conf_post(c.p->qp, &wr);
 }
 
-/* A bound type 2 window; its key. */
-static WINDOW_UNUSED uint32_t bound2(struct ibv_mw *mw, struct ibv_mw_bind_info info)
+/* Binds a type 2 window and returns its key. two->rkey stays: the application keeps
+ * account. */
+static WINDOW_UNUSED uint32_t bound2(struct ibv_mw *two, struct ibv_mw_bind_info info)
 {
-	uint32_t rkey = ibv_inc_rkey(mw->rkey);
+	uint32_t rkey = ibv_inc_rkey(two->rkey);
 	struct ibv_wc wc;
 
-	OK(post_bind2(mw, 900, rkey, info));
+	OK(post_bind2(two, 900, rkey, info));
 	conf_wc_get(c.p->send_cq, 900, IBV_WC_SUCCESS, &wc);
 	EQ(wc.opcode, IBV_WC_BIND_MW);
 	return rkey;
 }
 
-static WINDOW_UNUSED void bound1(struct ibv_mw *mw, struct ibv_mw_bind_info info)
+/* Binds a type 1 window: its key is one->rkey. */
+static WINDOW_UNUSED void bound1(struct ibv_mw *one, struct ibv_mw_bind_info info)
 {
 	struct ibv_wc wc;
 
-	OK(post_bind1(mw, 901, info));
+	OK(post_bind1(one, 901, info));
 	conf_wc_get(c.p->send_cq, 901, IBV_WC_SUCCESS, &wc);
 	EQ(wc.opcode, IBV_WC_BIND_MW);
 }
 
 static WINDOW_UNUSED int post_inv(struct ibv_qp *qp, uint64_t wr_id, uint32_t rkey)
 {
-	struct ibv_send_wr wr = conf_wr(wr_id, IBV_WR_LOCAL_INV, NULL, 0);
+	struct ibv_send_wr wr = conf_inv(wr_id, IBV_WR_LOCAL_INV, rkey);
 
-	wr.invalidate_rkey = rkey;
 	return conf_post(qp, &wr);
 }
 
@@ -177,17 +178,17 @@ static WINDOW_UNUSED void write_refused(size_t off, size_t len, uint32_t rkey)
 	conf_qp_wait(c.a->qp, IBV_QPS_ERR);
 }
 
-/* Devices whose library checks a bind refuse to post what others complete with
- * an error; the specification has the latter. */
-static WINDOW_UNUSED void bind_refused(int ret, struct ibv_qp *qp, struct ibv_cq *cq,
-				       uint64_t wr_id)
+/* A bind of c.p's QP with wr_id 1, whose post returned ret, is refused. Devices whose
+ * library checks a bind refuse to post what others complete with an error; the
+ * specification has the latter. */
+static WINDOW_UNUSED void bind_refused(int ret)
 {
 	if (ret) {
 		CHECK(!conf_user_device() && (ret == EINVAL || ret == EPERM));
 		return;
 	}
-	conf_wc_is(cq, wr_id, IBV_WC_MW_BIND_ERR);
-	conf_qp_wait(qp, IBV_QPS_ERR);
+	conf_wc_is(c.p->send_cq, 1, IBV_WC_MW_BIND_ERR);
+	conf_qp_wait(c.p->qp, IBV_QPS_ERR);
 }
 
 #endif

@@ -1,28 +1,22 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Extended reliable connections: what is sent, where it arrives, and what goes
- * wrong on the way. */
+/* Extended reliable connections: which SRQ a request arrives at, what happens when that
+ * has no receive, and which errors both ends report. */
 #include "xrc.h"
 
 /* ---- data -------------------------------------------------------------------------- */
 
 static void every_operation(void)
 {
-	struct ibv_xrcd *xrcd;
 	struct ibv_sge sge;
 	struct ibv_send_wr wr;
 	struct ibv_wc wc;
-	struct queue q;
-	struct link l;
 	uint64_t *word;
 
-	open_device();
-	MUST(xrcd = domain_of(-1, O_CREAT));
-	q = queue(xrcd, NULL);
-	l = linked(xrcd, 7, false);
-	exchange(&l, &q, 2, 100000);
-	exchange(&l, &q, 3, 0);
+	start();
+	arrives(&l, &q, 2, 100000);
+	arrives(&l, &q, 3, 0);
 
-	OK(queue_recv(&q, 4, 4096, 100));
+	queue_recv(&q, 4, 4096, 100);
 	post(&l, q.number, 1, IBV_WR_SEND_WITH_IMM, 100, NULL);
 	conf_wc_ok(l.cq, 1);
 	conf_wc_get(q.cq, 4, IBV_WC_SUCCESS, &wc);
@@ -33,7 +27,7 @@ static void every_operation(void)
 	conf_wc_ok(l.cq, 1);
 	CHECK(conf_pattern_ok(q.b.p, 300000, 5));
 
-	OK(queue_recv(&q, 6, 4096, 0));
+	queue_recv(&q, 6, 4096, 0);
 	post(&l, q.number, 1, IBV_WR_RDMA_WRITE_WITH_IMM, 10, &q);
 	conf_wc_ok(l.cq, 1);
 	conf_wc_get(q.cq, 6, IBV_WC_SUCCESS, &wc);
@@ -42,92 +36,72 @@ static void every_operation(void)
 	memset(l.b.p, 0, 300000);
 	post(&l, q.number, 1, IBV_WR_RDMA_READ, 300000, &q);
 	conf_wc_ok(l.cq, 1);
-	CHECK(conf_pattern_ok(l.b.p + 10, 0, 5) && !memcmp(l.b.p, q.b.p, 300000));
+	CHECK(!memcmp(l.b.p, q.b.p, 300000));
 
 	word = (uint64_t *)q.b.p;
 	*word = 40;
 	sge = conf_sge(&l.b, 0, 8);
-	wr = conf_wr(1, IBV_WR_ATOMIC_FETCH_AND_ADD, &sge, 1);
-	wr.wr.atomic.remote_addr = (uintptr_t)word;
-	wr.wr.atomic.rkey = q.b.mr->rkey;
+	wr = conf_rdma(1, IBV_WR_ATOMIC_FETCH_AND_ADD, &sge, 1, word, q.b.mr->rkey);
 	wr.wr.atomic.compare_add = 2;
 	wr.qp_type.xrc.remote_srqn = q.number;
 	OK(conf_post(l.ini, &wr));
 	conf_wc_ok(l.cq, 1);
 	EQ(*word, 42);
 	EQ(*(uint64_t *)l.b.p, 40);
-	link_free(&l);
-	queue_free(&q);
-	OK(ibv_close_xrcd(xrcd));
-	close_device();
+	stop();
 }
 
 /* One connection serves several SRQs, each with a CQ of its own. */
 static void one_link_many_queues(void)
 {
 	enum { N = 4 };
-	struct ibv_xrcd *xrcd;
-	struct queue q[N];
-	struct link l;
+	struct queue many[N];
 
-	open_device();
-	MUST(xrcd = domain_of(-1, O_CREAT));
+	start_domain(-1);
 	for (int i = 0; i < N; i++)
-		q[i] = queue(xrcd, NULL);
-	CHECK(q[0].number != q[1].number);
-	l = linked(xrcd, 7, false);
+		many[i] = queue();
+	CHECK(many[0].number != many[1].number);
+	l = linked();
 	for (int i = 0; i < 40; i++)
-		exchange(&l, &q[i * 7 % N], i, 1000 + i * 1000);
+		arrives(&l, &many[i * 7 % N], i, 1000 + i * 1000);
 	for (int i = 0; i < N; i++) /* and all under way at once */
-		OK(queue_recv(&q[i], i, 0, 200000));
+		queue_recv(&many[i], i, 0, 200000);
 	for (int i = 0; i < N; i++)
-		post(&l, q[i].number, i, IBV_WR_SEND, 200000, NULL);
+		post_send(&l, &many[i], i, 200000);
 	for (int i = 0; i < N; i++) {
 		conf_wc_ok(l.cq, i);
-		conf_wc_ok(q[i].cq, i);
+		conf_wc_ok(many[i].cq, i);
 	}
-	link_free(&l);
 	for (int i = 0; i < N; i++)
-		queue_free(&q[i]);
-	OK(ibv_close_xrcd(xrcd));
-	close_device();
+		queue_free(&many[i]);
+	stop();
 }
 
 /* Several connections end in one SRQ: the completion tells which it was. */
 static void many_links_one_queue(void)
 {
 	enum { N = 5 };
-	struct ibv_xrcd *xrcd;
-	struct link l[N];
-	struct queue q;
+	struct link many[N];
 
-	open_device();
-	MUST(xrcd = domain_of(-1, O_CREAT));
-	q = queue(xrcd, NULL);
+	start();
 	for (int i = 0; i < N; i++)
-		l[i] = linked(xrcd, 7, false);
+		many[i] = linked();
 	for (int i = 0; i < 3 * N; i++)
-		exchange(&l[i % N], &q, i, 5000);
+		arrives(&many[i % N], &q, i, 5000);
 	for (int i = 0; i < N; i++)
-		link_free(&l[i]);
-	queue_free(&q);
-	OK(ibv_close_xrcd(xrcd));
-	close_device();
+		link_free(&many[i]);
+	stop();
 }
 
 static void by_the_builders(void)
 {
-	struct ibv_xrcd *xrcd;
 	struct ibv_qp_ex *x;
-	struct queue q;
-	struct link l;
 
-	open_device();
-	MUST(xrcd = domain_of(-1, O_CREAT));
-	q = queue(xrcd, NULL);
-	l = linked(xrcd, 7, true);
+	start_domain(-1);
+	q = queue();
+	l = linked_in(xrcd, 7, true);
 	MUST(x = ibv_qp_to_qp_ex(l.ini));
-	OK(queue_recv(&q, 9, 4096, 1000));
+	queue_recv(&q, 9, 4096, 1000);
 	conf_pattern(l.b.p, 1000, 1);
 	ibv_wr_start(x);
 	x->wr_id = 1;
@@ -144,32 +118,25 @@ static void by_the_builders(void)
 	conf_wc_ok(l.cq, 2);
 	conf_wc_ok(q.cq, 9);
 	CHECK(conf_pattern_ok(q.b.p, 1000, 1) && conf_pattern_ok(q.b.p + 4096, 1000, 1));
-	link_free(&l);
-	queue_free(&q);
-	OK(ibv_close_xrcd(xrcd));
-	close_device();
+	stop();
 }
 
 /* Sleeping on the SRQ's CQ; and on it alone. */
 static void completion_events(void)
 {
 	struct ibv_comp_channel *ch;
-	struct ibv_xrcd *xrcd;
 	struct ibv_cq *cq;
-	struct queue q;
-	struct link l;
 	void *cq_ctx;
 
-	open_device();
-	MUST(xrcd = domain_of(-1, O_CREAT));
-	MUST(ch = ibv_create_comp_channel(ctx));
+	start_domain(-1);
+	MUST(ch = ibv_create_comp_channel(dev.ctx));
 	conf_nonblock(ch->fd, true);
-	q = queue(xrcd, ch);
-	l = linked(xrcd, 7, false);
+	q = queue_of(xrcd, ch);
+	l = linked();
 	for (int i = 0; i < 10; i++) {
-		OK(queue_recv(&q, i, 0, 100));
+		queue_recv(&q, i, 0, 100);
 		OK(ibv_req_notify_cq(q.cq, 0));
-		post(&l, q.number, 1, IBV_WR_SEND, 100, NULL);
+		post_send(&l, &q, 1, 100);
 		WAIT_FOR(conf_readable(ch->fd));
 		OK(ibv_get_cq_event(ch, &cq, &cq_ctx));
 		CHECK(cq == q.cq);
@@ -177,113 +144,85 @@ static void completion_events(void)
 		conf_wc_ok(q.cq, i);
 		conf_wc_ok(l.cq, 1);
 	}
-	link_free(&l);
 	queue_free(&q);
 	OK(ibv_destroy_comp_channel(ch));
-	OK(ibv_close_xrcd(xrcd));
-	close_device();
+	stop();
 }
 
-/* ---- the queue runs empty ------------------------------------------------------------ */
+/* ---- the queue runs empty --------------------------------------------------------- */
 
 static void receiver_not_ready(void)
 {
-	struct ibv_xrcd *xrcd;
-	struct queue q, other;
-	struct link l, m;
+	struct queue other;
+	struct link m;
 
-	open_device();
-	MUST(xrcd = domain_of(-1, O_CREAT));
-	q = queue(xrcd, NULL);
-	other = queue(xrcd, NULL);
-	l = linked(xrcd, 7, false);
-	m = linked(xrcd, 7, false);
-	post(&l, q.number, 1, IBV_WR_SEND, 10, NULL);
-	post(&m, q.number, 2, IBV_WR_SEND, 10, NULL);
-	post(&l, other.number, 3, IBV_WR_SEND, 10, NULL);
-	OK(queue_recv(&other, 30, 0, 100));
+	start();
+	other = queue();
+	m = linked();
+	post_send(&l, &q, 1, 10);
+	post_send(&m, &q, 2, 10);
+	post_send(&l, &other, 3, 10);
+	queue_recv(&other, 30, 0, 100);
 	conf_wc_none(l.cq, CONF_QUIET);
 	conf_wc_none(other.cq, 0); /* the order of a QP holds over SRQs */
-	OK(queue_recv(&q, 10, 0, 100));
-	OK(queue_recv(&q, 10, 0, 100));
+	queue_recv(&q, 10, 0, 100);
+	queue_recv(&q, 10, 0, 100);
 	conf_wc_ok(q.cq, 10);
 	conf_wc_ok(q.cq, 10);
 	conf_wc_ok(other.cq, 30);
 	conf_wc_ok(l.cq, 1);
 	conf_wc_ok(l.cq, 3);
 	conf_wc_ok(m.cq, 2);
-	link_free(&l);
 	link_free(&m);
-	queue_free(&q);
 	queue_free(&other);
-	OK(ibv_close_xrcd(xrcd));
-	close_device();
+	stop();
 }
 
 static void receiver_never_ready(void)
 {
-	struct ibv_xrcd *xrcd;
-	struct queue q;
-	struct link l;
-
-	open_device();
-	MUST(xrcd = domain_of(-1, O_CREAT));
-	q = queue(xrcd, NULL);
-	l = linked(xrcd, 0, false);
-	post(&l, q.number, 1, IBV_WR_SEND, 10, NULL);
-	post(&l, q.number, 2, IBV_WR_SEND, 10, NULL);
+	start_domain(-1);
+	q = queue();
+	l = linked_in(xrcd, 0, false);
+	post_send(&l, &q, 1, 10);
+	post_send(&l, &q, 2, 10);
 	conf_wc_is(l.cq, 1, IBV_WC_RNR_RETRY_EXC_ERR);
 	conf_wc_is(l.cq, 2, IBV_WC_WR_FLUSH_ERR);
 	EQ(conf_qp_state(l.ini), IBV_QPS_ERR);
 	EQ(conf_qp_state(l.tgt), IBV_QPS_RTS);
-	link_free(&l);
-	queue_free(&q);
-	OK(ibv_close_xrcd(xrcd));
-	close_device();
+	stop();
 }
 
 static void limit_of_a_queue(void)
 {
 	struct ibv_srq_attr attr = { .srq_limit = 2 };
-	struct ibv_xrcd *xrcd;
-	struct queue q;
-	struct link l;
 
-	open_device();
-	MUST(xrcd = domain_of(-1, O_CREAT));
-	q = queue(xrcd, NULL);
-	l = linked(xrcd, 7, false);
+	start();
 	for (int i = 0; i < 3; i++)
-		OK(queue_recv(&q, i, 0, 100));
+		queue_recv(&q, i, 0, 100);
 	EQ(ibv_modify_srq(q.srq, &attr, IBV_SRQ_LIMIT), 0);
-	post(&l, q.number, 1, IBV_WR_SEND, 10, NULL);
+	post_send(&l, &q, 1, 10);
 	conf_wc_ok(q.cq, 0);
-	CHECK(!conf_readable(ctx->async_fd));
-	post(&l, q.number, 2, IBV_WR_SEND, 10, NULL);
-	event(ctx, IBV_EVENT_SRQ_LIMIT_REACHED, q.srq);
+	CHECK(!conf_readable(dev.ctx->async_fd));
+	post_send(&l, &q, 2, 10);
+	conf_async(dev.ctx, IBV_EVENT_SRQ_LIMIT_REACHED, q.srq);
 	EQ(ibv_query_srq(q.srq, &attr), 0);
 	EQ(attr.srq_limit, 0);
 	EQ(attr.max_wr, 16);
-	link_free(&l);
-	queue_free(&q);
-	OK(ibv_close_xrcd(xrcd));
-	close_device();
+	stop();
 }
 
-/* ---- errors ------------------------------------------------------------------------------ */
+/* ---- errors ----------------------------------------------------------------------- */
 
 static void no_such_queue(void)
 {
-	struct ibv_xrcd *xrcd, *second;
-	struct queue q, far;
+	struct ibv_xrcd *second;
+	struct queue far;
 
-	open_device();
-	MUST(xrcd = domain_of(-1, O_CREAT));
+	start();
 	MUST(second = domain_of(-1, O_CREAT));
-	q = queue(xrcd, NULL);
-	far = queue(second, NULL);
-	OK(queue_recv(&q, 1, 0, 100));
-	OK(queue_recv(&far, 1, 0, 100));
+	far = queue_of(second, NULL);
+	queue_recv(&q, 1, 0, 100);
+	queue_recv(&far, 1, 0, 100);
 	refused(xrcd, q.number ^ 0x5a5a5a, IBV_WR_SEND, NULL);
 	refused(xrcd, far.number, IBV_WR_SEND, NULL); /* of another domain */
 	refused(xrcd, far.number, IBV_WR_RDMA_WRITE, &far);
@@ -291,120 +230,86 @@ static void no_such_queue(void)
 	refused(second, q.number, IBV_WR_RDMA_WRITE_WITH_IMM, &q);
 	conf_wc_none(q.cq, 0);
 	conf_wc_none(far.cq, 0);
-	queue_free(&q);
 	queue_free(&far);
-	OK(ibv_close_xrcd(xrcd));
 	OK(ibv_close_xrcd(second));
-	close_device();
+	stop();
 }
 
 /* The PD that counts is the named SRQ's: for its receives and for remote access. */
 static void protection(void)
 {
-	struct ibv_xrcd *xrcd;
-	struct queue q, other;
-	struct ibv_recv_wr wr, *bad;
-	struct ibv_sge sge;
-	struct link l;
+	struct queue other;
 
-	open_device();
-	MUST(xrcd = domain_of(-1, O_CREAT));
-	q = queue(xrcd, NULL);
-	other = queue(xrcd, NULL);
-	l = linked(xrcd, 7, false);
+	start();
+	other = queue();
 	post(&l, q.number, 1, IBV_WR_RDMA_WRITE, 8, &q);
 	conf_wc_ok(l.cq, 1);
 	post(&l, other.number, 2, IBV_WR_RDMA_WRITE, 8, &other);
 	conf_wc_ok(l.cq, 2);
 	post(&l, other.number, 3, IBV_WR_RDMA_WRITE, 8, &q);
 	conf_wc_is(l.cq, 3, IBV_WC_REM_ACCESS_ERR);
-	event(ctx, IBV_EVENT_QP_ACCESS_ERR, l.tgt);
+	conf_async(dev.ctx, IBV_EVENT_QP_ACCESS_ERR, l.tgt);
 	link_free(&l);
 
-	l = linked(xrcd, 7, false);
+	l = linked();
 	post(&l, q.number, 1, IBV_WR_RDMA_READ, 8, &other);
 	conf_wc_is(l.cq, 1, IBV_WC_REM_ACCESS_ERR);
 	link_free(&l);
 
-	l = linked(xrcd, 7, false);
-	sge = conf_sge(&other.b, 0, 100);
-	wr = (struct ibv_recv_wr){ .wr_id = 5, .sg_list = &sge, .num_sge = 1 };
-	OK(ibv_post_srq_recv(q.srq, &wr, &bad));
-	post(&l, q.number, 1, IBV_WR_SEND, 10, NULL);
+	l = linked();
+	OK(conf_srq_recv(q.srq, 5, &other.b, 0, 100));
+	post_send(&l, &q, 1, 10);
 	conf_wc_is(l.cq, 1, IBV_WC_REM_OP_ERR);
 	conf_wc_is(q.cq, 5, IBV_WC_LOC_PROT_ERR);
 	conf_qp_wait(l.tgt, IBV_QPS_ERR);
-	link_free(&l);
-	queue_free(&q);
 	queue_free(&other);
-	OK(ibv_close_xrcd(xrcd));
-	close_device();
+	stop();
 }
 
 static void receive_too_small(void)
 {
-	struct ibv_xrcd *xrcd;
-	struct queue q;
-	struct link l, m;
+	struct link m;
 
-	open_device();
-	MUST(xrcd = domain_of(-1, O_CREAT));
-	q = queue(xrcd, NULL);
-	l = linked(xrcd, 7, false);
-	m = linked(xrcd, 7, false);
-	OK(queue_recv(&q, 5, 0, 99));
-	post(&l, q.number, 1, IBV_WR_SEND, 100, NULL);
+	start();
+	m = linked();
+	queue_recv(&q, 5, 0, 99);
+	post_send(&l, &q, 1, 100);
 	conf_wc_is(l.cq, 1, IBV_WC_REM_INV_REQ_ERR);
 	conf_wc_is(q.cq, 5, IBV_WC_LOC_LEN_ERR);
 	conf_qp_wait(l.tgt, IBV_QPS_ERR);
-	exchange(&m, &q, 6, 1000); /* the SRQ and the other connection are well */
-	link_free(&l);
+	arrives(&m, &q, 6, 1000); /* the SRQ and the other connection are well */
 	link_free(&m);
-	queue_free(&q);
-	OK(ibv_close_xrcd(xrcd));
-	close_device();
+	stop();
 }
 
-/* A QP of another service at the other end never answers. */
+/* An XRC receive QP never answers an RC QP that is connected to it. */
 static void other_service(void)
 {
-	struct ibv_qp_init_attr attr = { .qp_type = IBV_QPT_RC, .cap = CONF_CAP(4, 4, 1) };
-	struct ibv_xrcd *xrcd;
 	struct ibv_send_wr wr;
 	struct ibv_sge sge;
-	struct ibv_qp *rc;
-	struct queue q;
-	struct link l;
+	struct side rc;
 
-	open_device();
-	MUST(xrcd = domain_of(-1, O_CREAT));
-	q = queue(xrcd, NULL);
-	OK(queue_recv(&q, 5, 0, 100));
-	MUST(l.cq = ibv_create_cq(ctx, 64, NULL, NULL, 0));
-	attr.send_cq = attr.recv_cq = l.cq;
-	MUST(rc = ibv_create_qp(pd, &attr));
+	start_domain(-1);
+	q = queue();
+	queue_recv(&q, 5, 0, 100);
+	rc = side(1);
 	MUST(l.tgt = target(xrcd));
-	EQ(to_init(rc), 0);
-	EQ(to_init(l.tgt), 0);
-	EQ(to_rtr(l.tgt, rc->qp_num, 1), 0);
-	EQ(to_rtr(rc, l.tgt->qp_num, 2), 0);
-	EQ(to_rts(rc, 1, 7), 0);
-	l.b = conf_buf(pd, 4096, CONF_RW);
-	sge = conf_sge(&l.b, 0, 10);
+	EQ(to_init(&rc), 0);
+	EQ(qp_to_init(l.tgt), 0);
+	EQ(qp_to_rtr(l.tgt, rc.qp->qp_num, 1, &dev.gid), 0);
+	EQ(to_rtr(&rc, l.tgt->qp_num, 2, &dev.gid), 0);
+	EQ(to_rts(&rc), 0);
+	sge = conf_sge(&rc.b, 0, 10);
 	wr = conf_wr(1, IBV_WR_SEND, &sge, 1);
-	OK(conf_post(rc, &wr));
-	conf_wc_is(l.cq, 1, IBV_WC_RETRY_EXC_ERR);
+	OK(conf_post(rc.qp, &wr));
+	conf_wc_is(rc.cq, 1, IBV_WC_RETRY_EXC_ERR);
 	conf_wc_none(q.cq, 0);
 	EQ(conf_qp_state(l.tgt), IBV_QPS_RTR);
-	OK(ibv_destroy_qp(rc));
-	MUST(l.ini = initiator(l.cq, false));
-	link_free(&l);
-	queue_free(&q);
-	OK(ibv_close_xrcd(xrcd));
-	close_device();
+	side_free(&rc);
+	stop();
 }
 
-/* ---- load ------------------------------------------------------------------------------- */
+/* ---- load ------------------------------------------------------------------------- */
 
 enum { SENDERS = 4, MESSAGES = 300, QUEUES = 2, DEPTH = 16 };
 
@@ -439,22 +344,20 @@ static void *sender(void *arg)
 /* Many connections to few SRQs, whose receives run out again and again. */
 static void load(void)
 {
-	struct ibv_xrcd *xrcd;
 	struct load w[SENDERS];
-	struct queue q[QUEUES];
+	struct queue to[QUEUES];
 	pthread_t t[SENDERS];
 	static bool seen[SENDERS * MESSAGES];
 	int got = 0;
 
-	open_device();
-	MUST(xrcd = domain_of(-1, O_CREAT));
+	start_domain(-1);
 	for (int i = 0; i < QUEUES; i++) {
-		q[i] = queue(xrcd, NULL);
+		to[i] = queue();
 		for (int k = 0; k < DEPTH; k++)
-			OK(queue_recv(&q[i], k, (size_t)k * 8192, 8192));
+			queue_recv(&to[i], k, (size_t)k * 8192, 8192);
 	}
 	for (int i = 0; i < SENDERS; i++) {
-		w[i] = (struct load){ linked(xrcd, 7, false), q, i };
+		w[i] = (struct load){ linked(), to, i };
 		t[i] = conf_thread(sender, &w[i]);
 	}
 	for (uint64_t end = conf_now() + conf_ms(60000) * 1000000ull;
@@ -464,15 +367,16 @@ static void load(void)
 			struct ibv_wc wc;
 			uint32_t n;
 
-			if (ibv_poll_cq(q[i].cq, 1, &wc) < 1)
+			if (ibv_poll_cq(to[i].cq, 1, &wc) < 1)
 				continue;
 			EQ(wc.status, IBV_WC_SUCCESS);
 			n = ntohl(wc.imm_data);
 			CHECK(n < SENDERS * MESSAGES && !seen[n]);
 			seen[n] = true;
 			EQ(wc.qp_num, w[n / MESSAGES].l.tgt->qp_num);
-			CHECK(conf_pattern_ok(q[i].b.p + wc.wr_id * 8192, wc.byte_len, n));
-			OK(queue_recv(&q[i], wc.wr_id, wc.wr_id * 8192, 8192));
+			CHECK(conf_pattern_ok(to[i].b.p + wc.wr_id * 8192, wc.byte_len,
+					      n));
+			queue_recv(&to[i], wc.wr_id, wc.wr_id * 8192, 8192);
 			got++;
 		}
 	}
@@ -481,9 +385,8 @@ static void load(void)
 		link_free(&w[i].l);
 	}
 	for (int i = 0; i < QUEUES; i++)
-		queue_free(&q[i]);
-	OK(ibv_close_xrcd(xrcd));
-	close_device();
+		queue_free(&to[i]);
+	stop();
 }
 
 static const struct conf_case cases[] = {

@@ -1,64 +1,32 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* What the two programs on XRC share: a device, SRQs, and connections brought up
- * by GID and QP number. Cases are skipped where the device has no XRC. */
+/* Fixture of the two programs about XRC: a domain xrcd, an SRQ in it (q) and a connection
+ * to it (l), all in the device of side.h. Connections are made by GID and QP number.
+ * Cases are skipped where the device has no XRC. Each call fails the case when it cannot
+ * be done; those that return a pointer or an int return what the verb did. */
 #ifndef ANYRDMA_TESTS_XRC_H
 #define ANYRDMA_TESTS_XRC_H
 
-#include "conf.h"
+#include "side.h"
 
-static struct ibv_context *ctx;
-static struct ibv_pd *pd;
-static struct ibv_port_attr port;
-static union ibv_gid gid;
-static int gid_index = -1;
+/* An SRQ in a PD of its own, its CQ and 1 MiB of memory for its receives. */
+struct queue {
+	struct ibv_pd *pd;
+	struct ibv_cq *cq;
+	struct ibv_srq *srq; /* NULL: the case has destroyed it */
+	uint32_t number;
+	struct conf_buf b;
+};
 
-static inline void find_gid(void)
-{
-	conf_sa addr = conf_addr(AF_INET, 0);
-	struct sockaddr_in *in = (void *)&addr;
-	union ibv_gid g;
+/* A connection: a send QP, the receive QP it is connected to, and 1 MiB to send from. */
+struct link {
+	struct ibv_cq *cq;	 /* the send QP's */
+	struct ibv_qp *ini, *tgt; /* tgt NULL: the case has destroyed it */
+	struct conf_buf b;
+};
 
-	for (int i = 0; i < port.gid_tbl_len && gid_index < 0; i++)
-		if (!ibv_query_gid(ctx, 1, i, &g) && g.raw[10] == 0xff &&
-		    g.raw[11] == 0xff && !memcmp(g.raw + 12, &in->sin_addr, 4)) {
-			gid_index = i;
-			gid = g;
-		}
-	if (gid_index < 0)
-		FAIL("no GID for the address");
-}
-
-static inline struct ibv_context *open_context(void)
-{
-	struct ibv_device **list;
-	struct ibv_context *c;
-
-	MUST(list = ibv_get_device_list(NULL));
-	MUST(list[0]);
-	MUST(c = ibv_open_device(list[0]));
-	ibv_free_device_list(list);
-	return c;
-}
-
-static inline void open_device(void)
-{
-	struct ibv_device_attr attr;
-
-	ctx = open_context();
-	OK(ibv_query_device(ctx, &attr));
-	if (!(attr.device_cap_flags & IBV_DEVICE_XRC))
-		SKIP("the device has no XRC");
-	MUST(pd = ibv_alloc_pd(ctx));
-	OK(ibv_query_port(ctx, 1, &port));
-	find_gid();
-	conf_nonblock(ctx->async_fd, true);
-}
-
-static inline void close_device(void)
-{
-	OK(ibv_dealloc_pd(pd));
-	OK(ibv_close_device(ctx));
-}
+static struct ibv_xrcd *xrcd;
+static struct queue q;
+static struct link l;
 
 static inline struct ibv_xrcd *domain_of(int fd, int oflags)
 {
@@ -68,235 +36,207 @@ static inline struct ibv_xrcd *domain_of(int fd, int oflags)
 		.oflags = oflags,
 	};
 
-	return ibv_open_xrcd(ctx, &attr);
+	return ibv_open_xrcd(dev.ctx, &attr);
 }
 
-/* An SRQ with all that belongs to it. */
-struct queue {
-	struct ibv_pd *pd;
-	struct ibv_cq *cq;
-	struct ibv_srq *srq;
-	uint32_t number;
-	struct conf_buf b;
-};
+/* ---- SRQs -------------------------------------------------------------------------- */
 
-static inline struct ibv_srq *srq_of(struct ibv_xrcd *xrcd, struct ibv_pd *of, struct ibv_cq *cq)
+static inline struct queue queue_of(struct ibv_xrcd *domain, struct ibv_comp_channel *ch)
 {
 	struct ibv_srq_init_attr_ex attr = {
 		.attr = { .max_wr = 16, .max_sge = 2 },
 		.comp_mask = IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD |
 			     IBV_SRQ_INIT_ATTR_XRCD | IBV_SRQ_INIT_ATTR_CQ,
 		.srq_type = IBV_SRQT_XRC,
-		.pd = of,
-		.xrcd = xrcd,
-		.cq = cq,
+		.xrcd = domain,
 	};
+	struct queue n;
 
-	return ibv_create_srq_ex(ctx, &attr);
+	MUST(n.pd = attr.pd = ibv_alloc_pd(dev.ctx));
+	MUST(n.cq = attr.cq = ibv_create_cq(dev.ctx, 64, NULL, ch, 0));
+	MUST(n.srq = ibv_create_srq_ex(dev.ctx, &attr));
+	OK(ibv_get_srq_num(n.srq, &n.number));
+	n.b = conf_buf(n.pd, 1 << 20, CONF_RW);
+	return n;
 }
 
-/* In a PD of its own. */
-static inline struct queue queue(struct ibv_xrcd *xrcd, struct ibv_comp_channel *ch)
+static inline struct queue queue(void)
 {
-	struct queue q;
-
-	MUST(q.pd = ibv_alloc_pd(ctx));
-	MUST(q.cq = ibv_create_cq(ctx, 64, NULL, ch, 0));
-	MUST(q.srq = srq_of(xrcd, q.pd, q.cq));
-	OK(ibv_get_srq_num(q.srq, &q.number));
-	q.b = conf_buf(q.pd, 1 << 20, CONF_RW);
-	return q;
+	return queue_of(xrcd, NULL);
 }
 
-static inline void queue_free(struct queue *q)
+/* Gives back what is there. */
+static inline void queue_free(struct queue *o)
 {
-	if (q->srq)
-		OK(ibv_destroy_srq(q->srq));
-	OK(ibv_destroy_cq(q->cq));
-	conf_buf_free(&q->b);
-	OK(ibv_dealloc_pd(q->pd));
+	if (o->srq)
+		OK(ibv_destroy_srq(o->srq));
+	if (o->cq)
+		OK(ibv_destroy_cq(o->cq));
+	conf_buf_free(&o->b);
+	if (o->pd)
+		OK(ibv_dealloc_pd(o->pd));
+	memset(o, 0, sizeof(*o));
 }
 
-static inline int queue_recv(struct queue *q, uint64_t wr_id, size_t off, size_t len)
+static inline void queue_recv(struct queue *o, uint64_t wr_id, size_t off, size_t len)
 {
-	struct ibv_sge sge = conf_sge(&q->b, off, len);
-	struct ibv_recv_wr wr = { .wr_id = wr_id, .sg_list = &sge, .num_sge = 1 }, *bad;
-
-	return ibv_post_srq_recv(q->srq, &wr, &bad);
+	OK(conf_srq_recv(o->srq, wr_id, &o->b, off, len));
 }
 
-/* A connection: a send QP and the receive QP it is connected to. */
-struct link {
-	struct ibv_cq *cq;
-	struct ibv_qp *ini, *tgt;
-	struct conf_buf b;
-};
+/* ---- connections ------------------------------------------------------------------- */
 
-static inline struct ibv_qp *target(struct ibv_xrcd *xrcd)
+static inline struct ibv_qp *target(struct ibv_xrcd *domain)
 {
 	struct ibv_qp_init_attr_ex attr = {
 		.qp_type = IBV_QPT_XRC_RECV,
 		.comp_mask = IBV_QP_INIT_ATTR_XRCD,
-		.xrcd = xrcd,
+		.xrcd = domain,
 	};
 
-	return ibv_create_qp_ex(ctx, &attr);
+	return ibv_create_qp_ex(dev.ctx, &attr);
 }
 
-static inline struct ibv_qp *initiator(struct ibv_cq *cq, bool ex)
+/* builders: it has the ibv_wr_*() of sends and writes. */
+static inline struct ibv_qp *initiator(struct ibv_cq *cq, bool builders)
 {
 	struct ibv_qp_init_attr_ex attr = {
 		.qp_type = IBV_QPT_XRC_SEND,
 		.send_cq = cq,
 		.cap = { .max_send_wr = 16, .max_send_sge = 2 },
 		.comp_mask = IBV_QP_INIT_ATTR_PD |
-			     (ex ? IBV_QP_INIT_ATTR_SEND_OPS_FLAGS : 0),
-		.pd = pd,
+			     (builders ? IBV_QP_INIT_ATTR_SEND_OPS_FLAGS : 0),
+		.pd = dev.pd,
 		.send_ops_flags = IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_RDMA_WRITE,
 	};
 
-	return ibv_create_qp_ex(ctx, &attr);
+	return ibv_create_qp_ex(dev.ctx, &attr);
 }
 
-static inline int to_init(struct ibv_qp *qp)
+static inline struct link linked_in(struct ibv_xrcd *domain, uint8_t rnr_retry,
+				    bool builders)
 {
-	struct ibv_qp_attr attr = {
-		.qp_state = IBV_QPS_INIT,
-		.port_num = 1,
-		.qp_access_flags = CONF_RW & ~IBV_ACCESS_LOCAL_WRITE,
-	};
+	struct link n;
 
-	return ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT |
-			     IBV_QP_ACCESS_FLAGS);
+	MUST(n.cq = ibv_create_cq(dev.ctx, 64, NULL, NULL, 0));
+	MUST(n.tgt = target(domain));
+	MUST(n.ini = initiator(n.cq, builders));
+	n.b = conf_buf(dev.pd, 1 << 20, CONF_RW);
+	EQ(qp_to_init(n.tgt), 0);
+	EQ(qp_to_init(n.ini), 0);
+	EQ(qp_to_rtr(n.tgt, n.ini->qp_num, 0x1111, &dev.gid), 0);
+	EQ(qp_to_rtr(n.ini, n.tgt->qp_num, 0x2222, &dev.gid), 0);
+	EQ(qp_to_rts(n.tgt, 0x2222, 0), 0);
+	EQ(qp_to_rts(n.ini, 0x1111, rnr_retry), 0);
+	return n;
 }
 
-static inline int to_rtr(struct ibv_qp *qp, uint32_t qpn, uint32_t psn)
+static inline struct link linked(void)
 {
-	struct ibv_qp_attr attr = {
-		.qp_state = IBV_QPS_RTR,
-		.path_mtu = port.active_mtu,
-		.dest_qp_num = qpn,
-		.rq_psn = psn,
-		.max_dest_rd_atomic = 4,
-		.min_rnr_timer = 12,
-		.ah_attr = {
-			.is_global = 1,
-			.port_num = 1,
-			.grh = { .dgid = gid, .sgid_index = gid_index, .hop_limit = 64 },
-		},
-	};
-	int mask = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
-		   IBV_QP_RQ_PSN;
-
-	if (qp->qp_type != IBV_QPT_XRC_SEND)
-		mask |= IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
-	return ibv_modify_qp(qp, &attr, mask);
+	return linked_in(xrcd, 7, false);
 }
 
-static inline int to_rts(struct ibv_qp *qp, uint32_t psn, uint8_t rnr_retry)
+/* Gives back what is there. */
+static inline void link_free(struct link *o)
 {
-	struct ibv_qp_attr attr = {
-		.qp_state = IBV_QPS_RTS,
-		.sq_psn = psn,
-		.timeout = 10,
-		.retry_cnt = 3,
-		.rnr_retry = rnr_retry,
-		.max_rd_atomic = 4,
-	};
-	int mask = IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT;
-
-	if (qp->qp_type != IBV_QPT_XRC_RECV)
-		mask |= IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC;
-	return ibv_modify_qp(qp, &attr, mask);
+	if (o->ini)
+		OK(ibv_destroy_qp(o->ini));
+	if (o->tgt)
+		OK(ibv_destroy_qp(o->tgt));
+	if (o->cq)
+		OK(ibv_destroy_cq(o->cq));
+	conf_buf_free(&o->b);
+	memset(o, 0, sizeof(*o));
 }
 
-static inline void join(struct link *l, uint8_t rnr_retry)
+/* Posts a request for the SRQ of this number, from the first n bytes of the connection's
+ * buffer; to the start of the buffer of `to`, if the operation needs memory. */
+static inline void post(struct link *o, uint32_t srqn, uint64_t wr_id, int opcode,
+			size_t n, struct queue *to)
 {
-	EQ(to_init(l->tgt), 0);
-	EQ(to_init(l->ini), 0);
-	EQ(to_rtr(l->tgt, l->ini->qp_num, 0x1111), 0);
-	EQ(to_rtr(l->ini, l->tgt->qp_num, 0x2222), 0);
-	EQ(to_rts(l->tgt, 0x2222, 0), 0);
-	EQ(to_rts(l->ini, 0x1111, rnr_retry), 0);
-}
-
-static inline struct link linked(struct ibv_xrcd *xrcd, uint8_t rnr_retry, bool ex)
-{
-	struct link l;
-
-	MUST(l.cq = ibv_create_cq(ctx, 64, NULL, NULL, 0));
-	MUST(l.tgt = target(xrcd));
-	MUST(l.ini = initiator(l.cq, ex));
-	l.b = conf_buf(pd, 1 << 20, CONF_RW);
-	join(&l, rnr_retry);
-	return l;
-}
-
-static inline void link_free(struct link *l)
-{
-	OK(ibv_destroy_qp(l->ini));
-	if (l->tgt)
-		OK(ibv_destroy_qp(l->tgt));
-	OK(ibv_destroy_cq(l->cq));
-	conf_buf_free(&l->b);
-}
-
-/* Posts the first n bytes of the link's buffer. */
-static inline void post(struct link *l, uint32_t srqn, uint64_t wr_id, int opcode, size_t n,
-		 struct queue *to)
-{
-	struct ibv_sge sge = conf_sge(&l->b, 0, n);
+	struct ibv_sge sge = conf_sge(&o->b, 0, n);
 	struct ibv_send_wr wr = conf_wr(wr_id, opcode, &sge, 1);
 
 	if (to)
 		wr = conf_rdma(wr_id, opcode, &sge, 1, to->b.p, to->b.mr->rkey);
 	wr.imm_data = htonl(0xabcd);
 	wr.qp_type.xrc.remote_srqn = srqn;
-	OK(conf_post(l->ini, &wr));
+	OK(conf_post(o->ini, &wr));
 }
 
-static inline void exchange(struct link *l, struct queue *q, uint32_t seed, size_t n)
+static inline void post_send(struct link *o, const struct queue *to, uint64_t wr_id,
+			     size_t n)
+{
+	post(o, to->number, wr_id, IBV_WR_SEND, n, NULL);
+}
+
+/* A send of n bytes arrives, whole and from this connection. */
+static inline void arrives(struct link *from, struct queue *to, uint32_t seed, size_t n)
 {
 	struct ibv_wc wc;
 
-	conf_pattern(l->b.p, n, seed);
-	OK(queue_recv(q, seed, 4096, n));
-	post(l, q->number, 1, IBV_WR_SEND, n, NULL);
-	conf_wc_ok(l->cq, 1);
-	conf_wc_get(q->cq, seed, IBV_WC_SUCCESS, &wc);
+	conf_pattern(from->b.p, n, seed);
+	queue_recv(to, seed, 4096, n);
+	post_send(from, to, 1, n);
+	conf_wc_ok(from->cq, 1);
+	conf_wc_get(to->cq, seed, IBV_WC_SUCCESS, &wc);
 	EQ(wc.opcode, IBV_WC_RECV);
 	EQ(wc.byte_len, n);
-	EQ(wc.qp_num, l->tgt->qp_num);
-	CHECK(conf_pattern_ok(q->b.p + 4096, n, seed));
-}
-
-/* The next async event of this kind must come, for this QP (NULL: any). */
-static inline void event(struct ibv_context *c, enum ibv_event_type type, const void *of)
-{
-	struct ibv_async_event ev;
-
-	for (;;) {
-		WAIT_FOR(conf_readable(c->async_fd));
-		OK(ibv_get_async_event(c, &ev));
-		ibv_ack_async_event(&ev);
-		if (ev.event_type == type)
-			break;
-	}
-	CHECK(!of || ev.element.qp == of);
+	EQ(wc.qp_num, from->tgt->qp_num);
+	CHECK(conf_pattern_ok(to->b.p + 4096, n, seed));
 }
 
 /* A request for an SRQ that is not there: the sender hears "invalid request", the
  * receiving QP fails and says so. */
-static inline void refused(struct ibv_xrcd *xrcd, uint32_t srqn, int opcode, struct queue *to)
+static inline void refused(struct ibv_xrcd *domain, uint32_t srqn, int opcode,
+			   struct queue *to)
 {
-	struct link l = linked(xrcd, 7, false);
+	struct link o = linked_in(domain, 7, false);
 
-	post(&l, srqn, 1, opcode, 8, to);
-	conf_wc_is(l.cq, 1, IBV_WC_REM_INV_REQ_ERR);
-	event(ctx, IBV_EVENT_QP_ACCESS_ERR, l.tgt);
-	conf_qp_wait(l.tgt, IBV_QPS_ERR);
-	EQ(conf_qp_state(l.ini), IBV_QPS_ERR);
+	post(&o, srqn, 1, opcode, 8, to);
+	conf_wc_is(o.cq, 1, IBV_WC_REM_INV_REQ_ERR);
+	conf_async(dev.ctx, IBV_EVENT_QP_ACCESS_ERR, o.tgt);
+	conf_qp_wait(o.tgt, IBV_QPS_ERR);
+	EQ(conf_qp_state(o.ini), IBV_QPS_ERR);
+	link_free(&o);
+}
+
+/* ---- start and stop ---------------------------------------------------------------- */
+
+/* The device alone. */
+static inline void start_device(void)
+{
+	struct ibv_device_attr attr;
+
+	open_device();
+	OK(ibv_query_device(dev.ctx, &attr));
+	if (!(attr.device_cap_flags & IBV_DEVICE_XRC))
+		SKIP("the device has no XRC");
+}
+
+/* The device and the domain of this file; -1: a domain without a file. */
+static inline void start_domain(int fd)
+{
+	start_device();
+	MUST(xrcd = domain_of(fd, O_CREAT));
+}
+
+/* Everything. */
+static inline void start(void)
+{
+	start_domain(-1);
+	q = queue();
+	l = linked();
+}
+
+/* The end of each of the three; what the case has freed itself is passed over. */
+static inline void stop(void)
+{
 	link_free(&l);
+	queue_free(&q);
+	if (xrcd)
+		OK(ibv_close_xrcd(xrcd));
+	xrcd = NULL;
+	close_device();
 }
 
 #endif

@@ -208,7 +208,7 @@ static void window_through_a_qp_of_another_pd(void)
 	attr.recv_cq = p.rcq;
 	MUST(other.qp = ibv_create_qp(pd, &attr));
 	p = other;
-	EQ(st_modify(a.qp, IBV_QPS_RESET), 0);
+	EQ(conf_qp_to(a.qp, IBV_QPS_RESET), 0);
 	st_init(&a, NULL);
 	st_init(&p, NULL);
 	st_rtr(&a, &p, NULL);
@@ -255,7 +255,7 @@ static void address_handle_of_another_pd(void)
 		SKIP("no UD: %s", strerror(errno));
 	EQ(ibv_modify_qp(qp, &to, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT |
 			 IBV_QP_QKEY), 0);
-	EQ(st_modify(qp, IBV_QPS_RTR), 0);
+	EQ(conf_qp_to(qp, IBV_QPS_RTR), 0);
 	to = (struct ibv_qp_attr){ .qp_state = IBV_QPS_RTS, .sq_psn = 1 };
 	EQ(ibv_modify_qp(qp, &to, IBV_QP_STATE | IBV_QP_SQ_PSN), 0);
 	conf_qp_query(a.qp, &to);

@@ -149,7 +149,7 @@ static void qp_with_work_posted(void)
 				OK(conf_post(a.qp, &wr));
 		}
 		if (state > 3)
-			EQ(st_modify(a.qp, IBV_QPS_ERR), 0);
+			EQ(conf_qp_to(a.qp, IBV_QPS_ERR), 0);
 		st_close();
 	}
 }
@@ -192,7 +192,8 @@ static void nothing_is_written_after_the_end(void)
 			if (round)
 				conf_wc_ok(a.scq, 1);
 			if (how < 2)
-				EQ(st_modify(p.qp, how ? IBV_QPS_RESET : IBV_QPS_ERR), 0);
+				EQ(conf_qp_to(p.qp, how ? IBV_QPS_RESET : IBV_QPS_ERR),
+				   0);
 			else
 				EQ(ibv_destroy_qp(p.qp), 0);
 			p.qp = how < 2 ? p.qp : NULL;
@@ -219,7 +220,8 @@ static void nothing_is_answered_after_the_end(void)
 			if (round)
 				conf_wc_ok(a.scq, 1);
 			if (how < 2)
-				EQ(st_modify(a.qp, how ? IBV_QPS_RESET : IBV_QPS_ERR), 0);
+				EQ(conf_qp_to(a.qp, how ? IBV_QPS_RESET : IBV_QPS_ERR),
+				   0);
 			else
 				EQ(ibv_destroy_qp(a.qp), 0);
 			a.qp = how < 2 ? a.qp : NULL;

@@ -6,7 +6,7 @@
 #include <signal.h>
 #include <sys/wait.h>
 
-/* ---- reads under way ---------------------------------------------------------------- */
+/* ---- reads under way -------------------------------------------------------------- */
 
 /* n reads of `len` bytes in one chain. */
 static void post_reads(int n, size_t len)
@@ -130,7 +130,7 @@ static void no_reads_under_way(void)
 	st_close();
 }
 
-/* ---- receiver not ready ---------------------------------------------------------------- */
+/* ---- receiver not ready ----------------------------------------------------------- */
 
 static int post_send(uint64_t wr_id, size_t len)
 {
@@ -248,7 +248,7 @@ static void shared_receive_queue_empty(void)
 	st_close();
 }
 
-/* ---- nobody there ------------------------------------------------------------------------ */
+/* ---- nobody there ----------------------------------------------------------------- */
 
 /* timeout 10: 4.2 ms, twice */
 static const struct st_opt impatient = { .timeout = 10, .retry = 1 };
@@ -290,7 +290,7 @@ static void peer_is_destroyed(void)
 static void peer_is_in_the_error_state(void)
 {
 	st_open(&impatient);
-	EQ(st_modify(p.qp, IBV_QPS_ERR), 0);
+	EQ(conf_qp_to(p.qp, IBV_QPS_ERR), 0);
 	check_nobody();
 	st_event(&p, ST_NONE);
 	st_close();
@@ -299,7 +299,7 @@ static void peer_is_in_the_error_state(void)
 static void peer_is_reset(void)
 {
 	st_open(&impatient);
-	EQ(st_modify(p.qp, IBV_QPS_RESET), 0);
+	EQ(conf_qp_to(p.qp, IBV_QPS_RESET), 0);
 	check_nobody();
 	EQ(conf_qp_state(p.qp), IBV_QPS_RESET);
 	st_close();
@@ -340,7 +340,7 @@ static void peer_belongs_to_somebody_else(void)
 	st_close();
 }
 
-/* ---- a peer that dies ---------------------------------------------------------------------- */
+/* ---- a peer that dies ------------------------------------------------------------- */
 
 /* The peer is a process of its own: `p` there, killed in the middle. What both need to
  * know of each other goes through pipes. */
@@ -437,22 +437,17 @@ static void peer_of_a_connection_stays_in_init(void)
 	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_INIT, .port_num = 1 };
 	struct ibv_qp_init_attr init = { .qp_type = IBV_QPT_RC, .cap = CONF_CAP(8, 8, 1) };
 	struct rdma_conn_param param = conf_param();
-	struct conf_pair c = { .lch = conf_channel(), .ach = conf_channel() };
+	struct conf_pair c;
 	uint8_t timeout = 10;
-	struct rdma_cm_event *ev;
 	struct ibv_send_wr wr;
 	struct ibv_cq *cq;
 	struct ibv_qp *qp;
 
-	c.listener = conf_listen(c.lch, AF_INET, 4);
-	c.a = conf_route_resolved(c.ach, conf_listen_addr(c.listener));
-	conf_qp(c.a, 8);
+	conf_pair_resolve(&c, NULL);
 	OK(rdma_set_option(c.a, RDMA_OPTION_ID, RDMA_OPTION_ID_ACK_TIMEOUT, &timeout, 1));
 	param.retry_count = 1;
 	OK(rdma_connect(c.a, &param));
-	ev = conf_get(c.lch, NULL, RDMA_CM_EVENT_CONNECT_REQUEST);
-	c.p = ev->id;
-	OK(rdma_ack_cm_event(ev));
+	c.p = conf_request(c.lch);
 	MUST(cq = ibv_create_cq(c.p->verbs, 16, NULL, NULL, 0));
 	init.send_cq = init.recv_cq = cq;
 	MUST(qp = ibv_create_qp(c.p->pd, &init));

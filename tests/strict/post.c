@@ -302,7 +302,7 @@ static void unknown_opcode(void)
 	st_close();
 }
 
-/* ---- states -------------------------------------------------------------------------- */
+/* ---- states ----------------------------------------------------------------------- */
 
 /* Sends: from RTS on. Receives: from INIT on, and they are there when it matters. */
 static void posting_before_the_connection(void)
@@ -335,7 +335,7 @@ static void posting_before_the_connection(void)
 static void posting_after_a_failure(void)
 {
 	st_open(NULL);
-	EQ(st_modify(a.qp, IBV_QPS_ERR), 0);
+	EQ(conf_qp_to(a.qp, IBV_QPS_ERR), 0);
 	for (int i = 1; i < 5; i++) {
 		EQ(post_empty(a.qp, i), 0);
 		EQ(recv_empty(a.qp, 10 + i), 0);
@@ -344,7 +344,7 @@ static void posting_after_a_failure(void)
 		conf_wc_is(a.scq, i, IBV_WC_WR_FLUSH_ERR);
 		conf_wc_is(a.rcq, 10 + i, IBV_WC_WR_FLUSH_ERR);
 	}
-	EQ(st_modify(a.qp, IBV_QPS_RESET), 0);
+	EQ(conf_qp_to(a.qp, IBV_QPS_RESET), 0);
 	EQ(post_empty(a.qp, 1), EINVAL);
 	EQ(recv_empty(a.qp, 1), EINVAL);
 	conf_wc_none(a.scq, ST_QUIET);
@@ -372,7 +372,7 @@ static void posting_to_a_drained_queue(void)
 	EQ(post_empty(p.qp, 51), 0);
 	conf_wc_ok(p.scq, 51);
 	conf_wc_ok(a.rcq, 50);
-	EQ(st_modify(a.qp, IBV_QPS_RTS), 0);
+	EQ(conf_qp_to(a.qp, IBV_QPS_RTS), 0);
 	conf_wc_ok(a.scq, 2);
 	conf_wc_ok(a.scq, 3);
 	conf_wc_ok(p.rcq, 101);
@@ -388,7 +388,7 @@ static void reset_forgets(void)
 		EQ(recv_empty(a.qp, i), 0);
 		EQ(post_empty(a.qp, i), 0); /* nobody receives them */
 	}
-	EQ(st_modify(a.qp, IBV_QPS_RESET), 0);
+	EQ(conf_qp_to(a.qp, IBV_QPS_RESET), 0);
 	conf_wc_none(a.scq, ST_QUIET);
 	conf_wc_none(a.rcq, 0);
 	st_again(NULL);
@@ -396,7 +396,7 @@ static void reset_forgets(void)
 	st_close();
 }
 
-/* ---- full queues ------------------------------------------------------------------------ */
+/* ---- full queues ------------------------------------------------------------------ */
 
 /* So many sends as were granted fit while none can complete, and not one more. */
 static void send_queue_full(void)
@@ -424,7 +424,7 @@ static void send_queue_full(void)
 		EQ(post_empty(a.qp, max + i), 0); /* polled: there is room again */
 		EQ(post_empty(a.qp, 99), ENOMEM);
 	}
-	EQ(st_modify(a.qp, IBV_QPS_ERR), 0);
+	EQ(conf_qp_to(a.qp, IBV_QPS_ERR), 0);
 	for (unsigned i = 0; i < max; i++)
 		conf_wc_is(a.scq, max + i, IBV_WC_WR_FLUSH_ERR);
 	conf_wc_none(a.scq, ST_QUIET); /* nothing of what found no room */

@@ -52,36 +52,6 @@ static union ibv_gid gid;
 static int gid_index;
 static struct ibv_port_attr port;
 
-/* The GID of the address under test. */
-static void find_gid(struct ibv_context *ctx)
-{
-	conf_sa addr = conf_addr(AF_INET, 0);
-	struct sockaddr_in *in = (void *)&addr;
-	union ibv_gid g;
-
-	EQ(ibv_query_port(ctx, 1, &port), 0);
-	for (gid_index = 0; gid_index < port.gid_tbl_len; gid_index++)
-		if (!ibv_query_gid(ctx, 1, gid_index, &g) && g.raw[10] == 0xff &&
-		    g.raw[11] == 0xff && !memcmp(g.raw + 12, &in->sin_addr, 4)) {
-			gid = g;
-			return;
-		}
-	FAIL("no GID for the address");
-}
-
-static void open_device(struct st_end *e)
-{
-	struct ibv_device **list;
-
-	MUST(list = ibv_get_device_list(NULL));
-	MUST(list[0]);
-	MUST(e->ctx = ibv_open_device(list[0]));
-	ibv_free_device_list(list);
-	MUST(e->pd = ibv_alloc_pd(e->ctx));
-	if (!port.gid_tbl_len)
-		find_gid(e->ctx);
-}
-
 static void create(struct st_end *e, const struct st_opt *o, bool with_srq)
 {
 	struct ibv_qp_init_attr attr = {
@@ -99,7 +69,9 @@ static void create(struct st_end *e, const struct st_opt *o, bool with_srq)
 		.attr = { .max_wr = val(o->srq_wr, 0), .max_sge = val(o->sge, 4) },
 	};
 
-	open_device(e);
+	e->ctx = conf_open_device();
+	MUST(e->pd = ibv_alloc_pd(e->ctx));
+	gid_index = conf_gid(e->ctx, &port, &gid);
 	MUST(e->scq = ibv_create_cq(e->ctx, val(o->cqe, 64), NULL, NULL, 0));
 	MUST(e->rcq = ibv_create_cq(e->ctx, val(o->cqe, 64), NULL, NULL, 0));
 	if (with_srq)
@@ -132,10 +104,7 @@ void st_init(struct st_end *e, const struct st_opt *o)
 		.qp_access_flags = e == &p && o ? val(o->access, all) : all,
 	};
 
-	EQ(ibv_modify_qp(e->qp, &attr,
-			 IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT |
-				 IBV_QP_ACCESS_FLAGS),
-	   0);
+	EQ(conf_qp_modify(e->qp, attr), 0);
 }
 
 void st_rtr(struct st_end *e, const struct st_end *peer, const struct st_opt *o)
@@ -154,11 +123,7 @@ void st_rtr(struct st_end *e, const struct st_end *peer, const struct st_opt *o)
 		},
 	};
 
-	EQ(ibv_modify_qp(e->qp, &attr,
-			 IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
-				 IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC |
-				 IBV_QP_MIN_RNR_TIMER),
-	   0);
+	EQ(conf_qp_modify(e->qp, attr), 0);
 }
 
 void st_rts(struct st_end *e, const struct st_opt *o)
@@ -172,11 +137,7 @@ void st_rts(struct st_end *e, const struct st_opt *o)
 		.max_rd_atomic = val(o ? o->ord : 0, 4),
 	};
 
-	EQ(ibv_modify_qp(e->qp, &attr,
-			 IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT |
-				 IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
-				 IBV_QP_MAX_QP_RD_ATOMIC),
-	   0);
+	EQ(conf_qp_modify(e->qp, attr), 0);
 }
 
 static void join(const struct st_opt *o)
@@ -195,13 +156,6 @@ void st_open(const struct st_opt *o)
 	join(o);
 }
 
-int st_modify(struct ibv_qp *qp, enum ibv_qp_state state)
-{
-	struct ibv_qp_attr attr = { .qp_state = state };
-
-	return ibv_modify_qp(qp, &attr, IBV_QP_STATE);
-}
-
 /* What a QP in RESET leaves in its CQs differs between devices. */
 static void drain(struct ibv_cq *cq)
 {
@@ -213,8 +167,8 @@ static void drain(struct ibv_cq *cq)
 
 void st_again(const struct st_opt *o)
 {
-	EQ(st_modify(a.qp, IBV_QPS_RESET), 0);
-	EQ(st_modify(p.qp, IBV_QPS_RESET), 0);
+	EQ(conf_qp_to(a.qp, IBV_QPS_RESET), 0);
+	EQ(conf_qp_to(p.qp, IBV_QPS_RESET), 0);
 	drain(a.scq);
 	drain(a.rcq);
 	drain(p.scq);
@@ -306,16 +260,12 @@ struct ibv_send_wr st_rdma(int opcode, struct ibv_sge *sge, int n, const void *r
 {
 	struct ibv_send_wr wr = conf_wr(2, opcode, sge, n);
 
-	if (st_is_atomic(opcode)) {
-		wr.wr.atomic.remote_addr = (uintptr_t)raddr;
-		wr.wr.atomic.rkey = rkey;
+	if (opcode != IBV_WR_SEND && opcode != IBV_WR_SEND_WITH_IMM)
+		wr = conf_rdma(2, opcode, sge, n, raddr, rkey);
+	if (st_is_atomic(opcode))
 		wr.wr.atomic.compare_add = 0x0101010101010101;
-		if (opcode == IBV_WR_ATOMIC_CMP_AND_SWP) /* what is there: it would swap */
-			memcpy(&wr.wr.atomic.compare_add, p.b.p, 8);
-	} else if (opcode != IBV_WR_SEND && opcode != IBV_WR_SEND_WITH_IMM) {
-		wr.wr.rdma.remote_addr = (uintptr_t)raddr;
-		wr.wr.rdma.rkey = rkey;
-	}
+	if (opcode == IBV_WR_ATOMIC_CMP_AND_SWP) /* what is there: it would swap */
+		memcpy(&wr.wr.atomic.compare_add, p.b.p, 8);
 	return wr;
 }
 

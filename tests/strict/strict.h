@@ -61,7 +61,6 @@ void st_rtr(struct st_end *e, const struct st_end *peer, const struct st_opt *op
 void st_rts(struct st_end *e, const struct st_opt *opt);
 /* a's and p's QPs to RESET and joined again, memory as at first. */
 void st_again(const struct st_opt *opt);
-int st_modify(struct ibv_qp *qp, enum ibv_qp_state state);
 
 /* Memory between guards in any PD, with the pattern of `seed`. */
 struct conf_buf st_buf(struct ibv_pd *pd, size_t len, int access, uint32_t seed);

@@ -12,17 +12,7 @@ static void start(void)
 #ifdef CONF_SANITIZER
 	SKIP("the sanitizer's functions are cancellation points");
 #endif
-	conf_pair_open(&c, NULL);
-	b = conf_buf(c.a->pd, 1 << 20, CONF_RW);
-}
-
-static void stop(void)
-{
-	conf_pair_disconnect(&c);
-	rdma_destroy_qp(c.a);
-	rdma_destroy_qp(c.p);
-	conf_buf_free(&b);
-	conf_pair_free(&c);
+	conf_pair_open(&c, &(struct conf_opt){ .abuf = &b, .len = 1 << 20 });
 }
 
 static void serve(void)
@@ -35,7 +25,7 @@ static void serve(void)
 	}
 }
 
-/* Posts and polls without an end, and without a cancellation point of its own but here. */
+/* Posts and polls without an end. pthread_testcancel() is its only cancellation point. */
 static void *busy(void *arg)
 {
 	struct ibv_sge sge = conf_sge(&b, 0, 1000);
@@ -76,7 +66,7 @@ static void while_it_posts_and_polls(void)
 		while (ibv_poll_cq(c.a->send_cq, 1, &wc) == 1)
 			EQ(wc.status, IBV_WC_SUCCESS);
 	}
-	stop();
+	conf_pair_close(&c);
 }
 
 static void *waits_for_a_completion(void *arg)
@@ -119,7 +109,7 @@ static void while_it_waits_for_events(void)
 	while_it_waits(waits_for_a_completion, ch);
 	while_it_waits(waits_for_an_event, c.ach);
 	OK(ibv_destroy_comp_channel(ch));
-	stop();
+	conf_pair_close(&c);
 }
 
 static const struct conf_case cases[] = {

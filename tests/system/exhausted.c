@@ -48,8 +48,7 @@ static void channel_and_ids(void)
 	release();
 	ch = conf_channel();
 	id = conf_id(ch);
-	OK(rdma_destroy_id(id));
-	rdma_destroy_event_channel(ch);
+	conf_id_close(id);
 }
 
 static void listen_fails_cleanly(void)
@@ -68,8 +67,7 @@ static void listen_fails_cleanly(void)
 	OK(rdma_destroy_id(id));
 	release();
 	id = conf_listen(ch, AF_INET, 1);
-	OK(rdma_destroy_id(id));
-	rdma_destroy_event_channel(ch);
+	conf_id_close(id);
 }
 
 static void server(struct peer *me, void *arg)
@@ -110,9 +108,7 @@ static void connect_is_unreachable(void)
 		CHECK(errno == EMFILE);
 	}
 	release();
-	rdma_destroy_qp(id);
-	OK(rdma_destroy_id(id));
-	rdma_destroy_event_channel(ch);
+	conf_id_close(id);
 	end_connect(&e, port);
 	end_established(&e);
 	OK(rdma_disconnect(e.id));
@@ -243,7 +239,6 @@ static void many_connections(void)
 	static struct rdma_cm_id *a[N], *p[N];
 	struct rdma_event_channel *lch, *ach;
 	struct rdma_conn_param param = conf_param();
-	struct rdma_cm_event *ev;
 	struct rdma_cm_id *l;
 	struct ibv_qp_init_attr attr;
 	struct ibv_cq *cq = NULL;
@@ -266,9 +261,7 @@ static void many_connections(void)
 		};
 		OK(rdma_create_qp(a[i], NULL, &attr));
 		OK(rdma_connect(a[i], &param));
-		ev = conf_get(lch, NULL, RDMA_CM_EVENT_CONNECT_REQUEST);
-		p[i] = ev->id;
-		OK(rdma_ack_cm_event(ev));
+		p[i] = conf_request(lch);
 		OK(rdma_create_qp(p[i], NULL, &attr));
 		OK(rdma_accept(p[i], &param));
 		conf_expect(ach, a[i], RDMA_CM_EVENT_ESTABLISHED);

@@ -62,7 +62,7 @@ void far_meet(void)
 	WAIT_FOR(atomic_load(&board->arrived) >= 2 * times);
 }
 
-/* Tables of keys that are mapped here: our own and those of peers whose memory we access. */
+/* How many tables of keys are mapped: our own, and one of each peer that we access. */
 static unsigned tables(void)
 {
 	unsigned long inode[8];
@@ -141,17 +141,14 @@ void far_post(unsigned i, int opcode, uint64_t wr_id, size_t off, size_t len)
 struct far_window far_window_bind(void)
 {
 	struct far_window w;
-	struct ibv_send_wr wr = { .wr_id = 9,
-				  .send_flags = IBV_SEND_SIGNALED,
-				  .opcode = IBV_WR_BIND_MW };
+	struct ibv_send_wr wr;
 	const struct conf_buf *b = &far_side[0].b;
 
 	MUST(w.mr = ibv_reg_mr(dev.pd, b->p, b->len, CONF_RW | IBV_ACCESS_MW_BIND));
 	MUST(w.mw = ibv_alloc_mw(dev.pd, IBV_MW_TYPE_2));
-	wr.bind_mw.mw = w.mw;
-	wr.bind_mw.rkey = ibv_inc_rkey(w.mw->rkey);
-	wr.bind_mw.bind_info = (struct ibv_mw_bind_info){ w.mr, (uintptr_t)b->p, 4096,
-							  IBV_ACCESS_REMOTE_WRITE };
+	wr = conf_bind(9, w.mw, ibv_inc_rkey(w.mw->rkey),
+		       (struct ibv_mw_bind_info){ w.mr, (uintptr_t)b->p, 4096,
+						  IBV_ACCESS_REMOTE_WRITE });
 	OK(conf_post(far_side[0].qp, &wr));
 	conf_wc_ok(far_side[0].cq, 9);
 	board->rkey[0] = wr.bind_mw.rkey;

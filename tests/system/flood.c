@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* A listener that is flooded, over TCP and by its unix name, by one process and by several:
- * what it keeps stops growing, goes when the flood is over, and honest clients are served
- * meanwhile. What may be kept is said in doc/security.md; links, which need more than a
- * stranger knows, are in src/shm/meet_test.c. */
+/* A listener that is flooded, over TCP and by its unix name, by one process and by
+ * several: what it keeps stops growing, goes when the flood is over, and honest clients
+ * are served meanwhile. What may be kept is said in doc/security.md; links, which need
+ * more than a stranger knows, are in src/shm/meet_test.c. */
 #include "lab.h"
 
 #include <dirent.h>
@@ -51,16 +51,14 @@ static void honest(struct rdma_cm_id *id)
 	conf_qp(id, 4);
 	/* A client whose time was over is gone by now. */
 	if (rdma_accept(id, &param)) {
-		rdma_destroy_qp(id);
-		OK(rdma_destroy_id(id));
+		conf_id_free(id);
 	}
 }
 
 static void end(struct rdma_cm_id *id)
 {
 	rdma_disconnect(id);
-	rdma_destroy_qp(id);
-	OK(rdma_destroy_id(id));
+	conf_id_free(id);
 }
 
 static void take_event(struct rdma_event_channel *ch)
@@ -202,9 +200,7 @@ static void connect_once(void)
 	conf_expect(ch, id, RDMA_CM_EVENT_ESTABLISHED);
 	OK(rdma_disconnect(id));
 	conf_expect(ch, id, RDMA_CM_EVENT_DISCONNECTED);
-	rdma_destroy_qp(id);
-	OK(rdma_destroy_id(id));
-	rdma_destroy_event_channel(ch);
+	conf_id_close(id);
 }
 
 /* Orders: x captures a request, c connects, q ends. */

@@ -11,17 +11,7 @@ static struct conf_buf b;
 
 static void start(void)
 {
-	conf_pair_open(&c, NULL);
-	b = conf_buf(c.a->pd, 65536, CONF_RW);
-}
-
-static void stop(void)
-{
-	conf_pair_disconnect(&c);
-	rdma_destroy_qp(c.a);
-	rdma_destroy_qp(c.p);
-	conf_buf_free(&b);
-	conf_pair_free(&c);
+	conf_pair_open(&c, &(struct conf_opt){ .abuf = &b, .len = 65536 });
 }
 
 static void works(void)
@@ -63,7 +53,7 @@ static void child_that_exits(void)
 	wait_child(pid);
 	works();
 	conf_quiet(c.ach, 50);
-	stop();
+	conf_pair_close(&c);
 }
 
 /* ... with exit(3), destructors and all. */
@@ -82,7 +72,7 @@ static void child_that_exits_properly(void)
 	wait_child(pid);
 	works();
 	conf_quiet(c.ach, 50);
-	stop();
+	conf_pair_close(&c);
 }
 
 /* ... while its parent polls, and owes an acknowledgement. */
@@ -112,7 +102,7 @@ static void child_of_a_poller(void)
 		wait_child(pid);
 		conf_wc_ok(c.a->send_cq, 3);
 	}
-	stop();
+	conf_pair_close(&c);
 }
 
 /* A child that frees what it inherited harms nobody. */
@@ -133,7 +123,7 @@ static void child_that_destroys(void)
 	works();
 	conf_quiet(c.ach, 50);
 	conf_quiet(c.lch, 50);
-	stop();
+	conf_pair_close(&c);
 }
 
 /* A child that goes on using it is told that it cannot. */
@@ -165,7 +155,7 @@ static void child_that_uses(void)
 	wait_child(pid);
 	works();
 	conf_quiet(c.lch, 50);
-	stop();
+	conf_pair_close(&c);
 }
 
 /* A child must not keep a port, a listener or a connection of its parent alive. */
@@ -197,14 +187,12 @@ static void child_that_outlives(void)
 	conf_qp(id, 4);
 	OK(rdma_connect(id, &param));
 	conf_expect_status(c.ach, id, RDMA_CM_EVENT_REJECTED, 8);
-	rdma_destroy_qp(id);
-	OK(rdma_destroy_id(id));
+	conf_id_free(id);
 	again = conf_id(c.lch);
 	OK(rdma_bind_addr(again, SA(addr)));
 	OK(rdma_listen(again, 1));
 	OK(rdma_destroy_id(again));
-	rdma_destroy_qp(c.a);
-	OK(rdma_destroy_id(c.a));
+	conf_id_free(c.a);
 	c.a = NULL;
 	conf_expect(c.lch, c.p, RDMA_CM_EVENT_DISCONNECTED);
 	close(hold[1]);
@@ -282,7 +270,7 @@ static void exec_inherits_nothing(void)
 	/* ls sees one more, its own; open_fds counted ".", ".." and its own. */
 	if (n > before - 3 + 1)
 		FAIL("%d descriptors after exec, %d before the library was used", n, before - 3);
-	stop();
+	conf_pair_close(&c);
 }
 
 /* ---- verbs ---------------------------------------------------------------------- */
@@ -291,19 +279,11 @@ static struct side x, y;
 
 static void sides(void)
 {
-	open_device();
-	x = side_with(1, (struct side_opt){ .send_ops = IBV_QP_EX_WITH_SEND,
-					    .wc_flags = IBV_WC_STANDARD_FLAGS,
-					    .channel = true });
-	y = side_with(2, (struct side_opt){ .srq = true });
-	join(&x, &y);
-}
-
-static void sides_free(void)
-{
-	side_free(&x);
-	side_free(&y);
-	close_device();
+	side_pair_with(&x, &y,
+		       (struct side_opt){ .send_ops = IBV_QP_EX_WITH_SEND,
+					  .wc_flags = IBV_WC_STANDARD_FLAGS,
+					  .channel = true },
+		       (struct side_opt){ .srq = true });
 }
 
 /* x writes to y. */
@@ -409,7 +389,7 @@ static void child_that_uses_verbs(void)
 	}
 	wait_child(pid);
 	sides_work(2);
-	sides_free();
+	side_pair_free(&x, &y);
 }
 
 /* Forked between ibv_wr_start and ibv_wr_complete, by the same thread. */
@@ -430,7 +410,7 @@ static void child_within_a_region(void)
 	wait_child(pid);
 	ibv_wr_abort(x.qpx);
 	sides_work(1);
-	sides_free();
+	side_pair_free(&x, &y);
 }
 
 /* The child's copy of registered memory is its own; the parent's stays the one that
@@ -459,10 +439,10 @@ static void memory_of_a_child(void)
 		sides_work(i);
 	EQ(write(go[1], "x", 1), 1);
 	wait_child(pid);
-	sides_free();
+	side_pair_free(&x, &y);
 }
 
-/* ---- a busy parent -------------------------------------------------------------------- */
+/* ---- a busy parent ---------------------------------------------------------------- */
 
 static atomic_bool enough;
 
@@ -512,10 +492,10 @@ static void children_of_a_busy_parent(void)
 	atomic_store(&enough, true);
 	conf_join(t);
 	sides_work(3);
-	sides_free();
+	side_pair_free(&x, &y);
 }
 
-/* ---- children that begin ----------------------------------------------------------------- */
+/* ---- children that begin ---------------------------------------------------------- */
 
 /* Nothing was used before the fork: parent and child have a device each. */
 static void fork_before_use(void)
@@ -525,7 +505,7 @@ static void fork_before_use(void)
 	sides();
 	for (uint32_t i = 0; i < 5; i++)
 		sides_work(i);
-	sides_free();
+	side_pair_free(&x, &y);
 	if (!pid)
 		_exit(0);
 	wait_child(pid);
@@ -548,7 +528,7 @@ static void program_of_a_child(void)
 		SKIP("no ibv_devices");
 	EQ(r, 0);
 	sides_work(2);
-	sides_free();
+	side_pair_free(&x, &y);
 }
 
 static const struct conf_case cases[] = {

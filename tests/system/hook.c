@@ -74,8 +74,7 @@ static void removal_reaches_every_bound_id(void)
 	OK(rdma_destroy_id(addr));
 	OK(rdma_destroy_id(route));
 	OK(rdma_destroy_id(idle));
-	OK(rdma_destroy_id(wild));
-	rdma_destroy_event_channel(ch);
+	conf_id_close(wild);
 }
 
 static void client(struct peer *me, void *arg)

@@ -107,8 +107,7 @@ static void port_of_a_killed_server_is_free(void)
 	id = conf_id(ch);
 	OK(rdma_bind_addr(id, SA(addr)));
 	OK(rdma_listen(id, 1));
-	OK(rdma_destroy_id(id));
-	rdma_destroy_event_channel(ch);
+	conf_id_close(id);
 }
 
 static void server_killed_with_the_request_queued(void)

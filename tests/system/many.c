@@ -149,8 +149,7 @@ static void close_many(struct many *m)
 	for (uint32_t i = 0; i < MANY; i++) {
 		struct ibv_cq *cq = m->id[i]->qp->send_cq;
 
-		rdma_destroy_qp(m->id[i]);
-		OK(rdma_destroy_id(m->id[i]));
+		conf_id_free(m->id[i]);
 		if (cq != m->cq)
 			OK(ibv_destroy_cq(cq));
 	}
@@ -222,8 +221,7 @@ static void serve(struct peer *me, void *arg)
 		OK(rdma_ack_cm_event(ev));
 	}
 	close_many(&m);
-	OK(rdma_destroy_id(listener));
-	rdma_destroy_event_channel(m.ch);
+	conf_id_close(listener);
 	check_descriptors(before);
 }
 

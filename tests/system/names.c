@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Another user takes the abstract unix names by which processes find each other: nobody
- * believes it, nothing is told to it, and whom it is in the way of still works, by the next
- * name or by TCP. */
+ * believes it, nothing is told to it, and whom it is in the way of still works, by the
+ * next name or by TCP. */
 #include "far.h"
 
 #include <sched.h>
@@ -191,7 +191,6 @@ static void serve(struct peer *me, void *arg)
 	struct rdma_conn_param param = conf_param();
 	struct rdma_event_channel *ch;
 	struct rdma_cm_id *listener, *id;
-	struct rdma_cm_event *ev;
 	conf_sa at;
 
 	transport("auto");
@@ -203,18 +202,14 @@ static void serve(struct peer *me, void *arg)
 	OK(rdma_bind_addr(listener, SA(at)));
 	OK(rdma_listen(listener, 4));
 	peer_say(me, 'l');
-	ev = conf_get(ch, NULL, RDMA_CM_EVENT_CONNECT_REQUEST);
-	id = ev->id;
-	OK(rdma_ack_cm_event(ev));
+	id = conf_request(ch);
 	conf_qp(id, 4);
 	OK(rdma_accept(id, &param));
 	conf_expect(ch, id, RDMA_CM_EVENT_ESTABLISHED);
 	conf_expect(ch, id, RDMA_CM_EVENT_DISCONNECTED);
 	OK(rdma_disconnect(id));
-	rdma_destroy_qp(id);
-	OK(rdma_destroy_id(id));
-	OK(rdma_destroy_id(listener));
-	rdma_destroy_event_channel(ch);
+	conf_id_free(id);
+	conf_id_close(listener);
 }
 
 struct client {
@@ -236,8 +231,7 @@ static void call(struct client *c, uint16_t port)
 
 static void hang_up(struct client *c)
 {
-	rdma_destroy_qp(c->id);
-	OK(rdma_destroy_id(c->id));
+	conf_id_free(c->id);
 	rdma_destroy_event_channel(c->ch);
 }
 
@@ -304,8 +298,7 @@ static void service_is_refused(const char *addr, const char *taken, int err)
 	ch = conf_channel();
 	id = conf_id(ch);
 	ERR(rdma_bind_addr(id, SA(at)), err);
-	OK(rdma_destroy_id(id));
-	rdma_destroy_event_channel(ch);
+	conf_id_close(id);
 	EQ(loot(&p).unix_bytes, 0);
 	log_names_holder(file);
 }

@@ -147,8 +147,7 @@ static void leave(const struct scene *s)
 		close_device();
 		return;
 	}
-	rdma_destroy_qp(id);
-	OK(rdma_destroy_id(id));
+	conf_id_free(id);
 	if (listener)
 		OK(rdma_destroy_id(listener));
 	rdma_destroy_event_channel(ch);

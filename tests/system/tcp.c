@@ -368,8 +368,7 @@ static void listen_on_a_taken_tcp_port(void)
 	id = conf_id(ch);
 	OK(rdma_bind_addr(id, SA(addr)));
 	OK(rdma_listen(id, 1));
-	OK(rdma_destroy_id(id));
-	rdma_destroy_event_channel(ch);
+	conf_id_close(id);
 }
 
 static const struct conf_case cases[] = {
