@@ -7,6 +7,7 @@
 #include "shm/grant.h"
 #include "shm/link.h"
 #include "shm/pull.h"
+#include "shm/small.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -212,6 +213,7 @@ const struct rc_carrier shm_carrier = {
 	.send = shm_send,
 	.receive = shm_resume,
 	.post_locked = shm_post_locked,
+	.send_ack = small_ack,
 	.executor = &direct_executor,
 	.by_reference = pull_offers,
 	.watch = watch,

@@ -18,7 +18,7 @@ bool small_send(struct stream *s);
  * open. */
 bool small_receive(struct stream *s, const void *rec, uint32_t bytes);
 
-/* tx.ack_only: sends the acknowledgement that is owed. False: shm_send() has to. */
+/* rc_carrier.send_ack */
 bool small_ack(struct stream *s);
 
 #endif

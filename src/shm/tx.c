@@ -201,9 +201,6 @@ void shm_send(struct stream *s)
 	size_t moved = 0;
 
 	lock_assert_held(&s->lock);
-	if (s->tx.ack_only && small_ack(s))
-		return;
-	s->tx.ack_only = false;
 	if (to_shm(s)->closed_out || (!to_shm(s)->opened && !say_ready(s)))
 		return;
 	s->tx.more = s->tx.drain = false;
