@@ -15,8 +15,8 @@
 #include "dev/share.h"
 #include "passing.h"
 #include "shm/meet.h"
+#include "tests/inuse.h"
 
-#include <dirent.h>
 #include <sched.h>
 #include <semaphore.h>
 #include <sys/epoll.h>
@@ -104,7 +104,7 @@ static struct {
 	int kind[KINDS], segment;
 	struct pages page[CONNS + 1];
 	uint8_t *edge; /* the last word of a file */
-	long fds, threads;
+	int fds, threads;
 } home;
 
 struct run {
@@ -196,18 +196,6 @@ static int listen_somewhere(uint16_t *port)
 	return fd;
 }
 
-static long entries(const char *folder)
-{
-	DIR *d = opendir(folder);
-	long n = 0;
-
-	MUST(d);
-	while (readdir(d))
-		n++;
-	closedir(d);
-	return n;
-}
-
 /* ---- the library ------------------------------------------------------------------- */
 
 struct turn {
@@ -246,8 +234,8 @@ static bool meets_are_over(void)
 /* Of the threads some are closing descriptors. */
 static bool all_closed(void)
 {
-	return meets_are_over() && entries("/proc/self/fd") == home.fds &&
-	       entries("/proc/self/task") == home.threads;
+	return meets_are_over() && inuse_entries("/proc/self/fd") == home.fds &&
+	       inuse_entries("/proc/self/task") == home.threads;
 }
 
 static void wait_for_end(void)
@@ -256,9 +244,9 @@ static void wait_for_end(void)
 
 	while (!all_closed()) {
 		if (now() > end)
-			fprintf(stderr, "%ld descriptors more, %ld threads more\n",
-				entries("/proc/self/fd") - home.fds,
-				entries("/proc/self/task") - home.threads);
+			fprintf(stderr, "%d descriptors more, %d threads more\n",
+				inuse_entries("/proc/self/fd") - home.fds,
+				inuse_entries("/proc/self/task") - home.threads);
 		MUST(now() < end);
 		sched_yield();
 	}
@@ -369,7 +357,8 @@ static void ask(struct run *r, struct conn *c)
 	c->sock = accept4(home.listener[i], NULL, NULL, SOCK_CLOEXEC);
 	if (c->sock >= 0)
 		return;
-	/* One of them has said that the link of another is its own, too: they are one process. */
+	/* One of them has said that the link of another is its own, too: they are one
+	 * process. */
 	MUST(errno == EAGAIN && r->exists && i != HONEST);
 	c->exists = true;
 	wait_for_answer(c);
@@ -383,8 +372,8 @@ static void conn_close(struct run *r, struct conn *c)
 	c->sock = -1;
 	if (c->caller)
 		wait_for_answer(c);
-	/* Else a link to the same name may be there when it is asked for again: what was said
-	 * before the end is read first, a message in each turn. */
+	/* Else a link to the same name may be there when it is asked for again: what was
+	 * said before the end is read first, a message in each turn. */
 	for (int i = 0; i < 2 || (i < 2 + ACTS_MAX && has_link(c)); i++)
 		settle();
 	conn_init(r, c);
@@ -449,8 +438,8 @@ static bool hear_greeting(struct run *r, struct conn *c, int flags)
 	return true;
 }
 
-/* From where we are told to: the link may be over by now, and the page gone, or that of another
- * link in its place. */
+/* From where we are told to: the link may be over by now, and the page gone, or that of
+ * another link in its place. */
 static void hear_prove(struct conn *c, uint64_t at)
 {
 	struct gate_page p;
@@ -780,8 +769,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		conn_init(&r, &r.c[i]);
 	if (!home.ready)
 		first(&r);
-	home.fds = entries("/proc/self/fd"); /* whoever gives us the input has some open */
-	home.threads = entries("/proc/self/task");
+	home.fds = inuse_entries("/proc/self/fd"); /* the caller has some open, too */
+	home.threads = inuse_entries("/proc/self/task");
 	r.at = data;
 	r.end = data + size;
 	for (int i = 0; i < ACTS_MAX && r.at != r.end; i++)

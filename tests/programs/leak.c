@@ -4,13 +4,13 @@
  * connections with data, endpoints. Its own checks: each step works, and the
  * second half of the rounds leaves no descriptor and no memory more than the first
  * (memory: only where the allocator is glibc's own). */
+#include "inuse.h"
 #include "t.h"
 
 #include <rdma/rdma_cma.h>
 #include <rdma/rdma_verbs.h>
 
 #include <arpa/inet.h>
-#include <dirent.h>
 #include <fcntl.h>
 #include <malloc.h>
 #include <netdb.h>
@@ -38,18 +38,6 @@ struct pair {
 	struct end a, p;	 /* active, passive */
 };
 
-static int descriptors(void)
-{
-	DIR *dir = opendir("/proc/self/fd");
-	int n = 0;
-
-	while (dir && readdir(dir))
-		n++;
-	if (dir)
-		closedir(dir);
-	return n;
-}
-
 /* What is in use. A closed stream is read to its end in the background, and its
  * timers may outlive it for some seconds: the count once it has not changed for
  * longer than that. */
@@ -62,7 +50,7 @@ static struct use use_now(void)
 {
 	struct mallinfo2 m = mallinfo2();
 
-	return (struct use){ descriptors(), m.uordblks + m.hblkhd };
+	return (struct use){ inuse_fds(), m.uordblks + m.hblkhd };
 }
 
 static struct use settled(void)
