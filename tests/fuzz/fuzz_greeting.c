@@ -13,6 +13,7 @@
  * connections, and an honest peer gets its link, in either role. */
 #include "base/conf.h"
 #include "dev/share.h"
+#include "input.h"
 #include "passing.h"
 #include "shm/meet.h"
 #include "tests/inuse.h"
@@ -108,7 +109,7 @@ static struct {
 } home;
 
 struct run {
-	const uint8_t *at, *end;
+	struct input in;
 	bool exists; /* somebody has said so */
 	struct conn c[CONNS + 1];
 };
@@ -496,24 +497,6 @@ static bool hear(struct run *r, struct conn *c, int flags)
 
 /* ---- what they say ---------------------------------------------------------------------- */
 
-static void input(struct run *r, void *to, size_t n)
-{
-	size_t have = (size_t)(r->end - r->at), k = n < have ? n : have;
-
-	memset(to, 0, n);
-	if (k)
-		memcpy(to, r->at, k);
-	r->at += k;
-}
-
-static uint8_t u8(struct run *r)
-{
-	uint8_t v;
-
-	input(r, &v, sizeof(v));
-	return v;
-}
-
 static int fd_of_kind(const struct conn *c, uint8_t kind, int good)
 {
 	kind %= KINDS;
@@ -573,13 +556,13 @@ static void act_greet(struct run *r, struct conn *c)
 	struct greet how;
 	unsigned n;
 
-	input(r, &how, sizeof(how));
+	input_get(&r->in, &how, sizeof(how));
 	g.status = how.status;
 	n = how.fds % (PASS_MAX + 1);
 	for (unsigned i = 0; i < n; i++)
-		fds[i] = fd_of_kind(c, u8(r), home.segment);
+		fds[i] = fd_of_kind(c, input_u8(&r->in), home.segment);
 	for (unsigned i = 0; i < how.changes; i++) {
-		input(r, change, sizeof(change));
+		input_get(&r->in, change, sizeof(change));
 		((uint8_t *)&g)[change[0] % sizeof(g)] ^= change[1];
 	}
 	say_greeting(r, c, &g, &how, fds, n);
@@ -616,10 +599,10 @@ static void act_grant(struct run *r, struct conn *c)
 	bool right;
 	unsigned n;
 
-	input(r, &how, sizeof(how));
+	input_get(&r->in, &how, sizeof(how));
 	n = how.fds % (PASS_MAX + 1);
 	for (unsigned i = 0; i < n; i++)
-		fds[i] = fd_of_kind(c, u8(r), home.kind[KIND_TABLE]);
+		fds[i] = fd_of_kind(c, input_u8(&r->in), home.kind[KIND_TABLE]);
 	right = !(how.where % 6);
 	m.type = how.type;
 	m.table += how.version;
@@ -641,9 +624,9 @@ static void act_grant(struct run *r, struct conn *c)
 
 static void act_say(struct run *r, struct conn *c)
 {
-	uint8_t n = u8(r), bytes[UINT8_MAX];
+	uint8_t n = input_u8(&r->in), bytes[UINT8_MAX];
 
-	input(r, bytes, n);
+	input_get(&r->in, bytes, n);
 	c->muddled |= !c->said;
 	c->said |= n > 0;
 	pass_message(c->sock, bytes, n, NULL, 0);
@@ -670,7 +653,7 @@ static void talk(struct run *r, struct conn *c, enum act what)
 			;
 		break;
 	case ACT_SHUT:
-		shutdown(c->sock, u8(r) % 3);
+		shutdown(c->sock, input_u8(&r->in) % 3);
 		break;
 	default:
 		conn_close(r, c);
@@ -679,8 +662,8 @@ static void talk(struct run *r, struct conn *c, enum act what)
 
 static void act(struct run *r)
 {
-	enum act what = u8(r) % ACTS;
-	struct conn *c = &r->c[u8(r) % CONNS];
+	enum act what = input_u8(&r->in) % ACTS;
+	struct conn *c = &r->c[input_u8(&r->in) % CONNS];
 
 	if (what == ACT_STEP)
 		settle();
@@ -771,9 +754,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		first(&r);
 	home.fds = inuse_entries("/proc/self/fd"); /* the caller has some open, too */
 	home.threads = inuse_entries("/proc/self/task");
-	r.at = data;
-	r.end = data + size;
-	for (int i = 0; i < ACTS_MAX && r.at != r.end; i++)
+	r.in = (struct input){ data, data + size };
+	for (int i = 0; i < ACTS_MAX && !input_over(&r.in); i++)
 		act(&r);
 	run_end(&r);
 	return 0;

@@ -4,6 +4,7 @@
  * them, and in messages about direct access (shm/grant.h); from who connects to us, and
  * from who listens where we connect. Meanwhile others get their connections and move
  * data. */
+#include "../fdpassing.h"
 #include "../inuse.h"
 #include "blocking.h"
 #include "dev/share.h"
@@ -54,33 +55,9 @@ static struct {
 	struct gate_page page;
 } bad;
 
-static socklen_t name_of(uint32_t port, struct sockaddr_un *un)
-{
-	int n;
-
-	*un = (struct sockaddr_un){ .sun_family = AF_UNIX };
-	n = snprintf(un->sun_path + 1, sizeof(un->sun_path) - 1, "anyrdma/1/qp/%u", port);
-	return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)n);
-}
-
 static void pass(int sock, const void *msg, size_t len, const int *fds, unsigned n)
 {
-	struct iovec iov = { (void *)(uintptr_t)msg, len };
-	union {
-		struct cmsghdr h;
-		char buf[CMSG_SPACE(4 * sizeof(int))];
-	} c = { .buf = { 0 } };
-	struct msghdr out = { .msg_iov = &iov, .msg_iovlen = 1 };
-
-	if (n) {
-		out.msg_control = c.buf;
-		out.msg_controllen = CMSG_SPACE(n * sizeof(int));
-		c.h.cmsg_level = SOL_SOCKET;
-		c.h.cmsg_type = SCM_RIGHTS;
-		c.h.cmsg_len = CMSG_LEN(n * sizeof(int));
-		memcpy(CMSG_DATA(&c.h), fds, n * sizeof(int));
-	}
-	if (sendmsg(sock, &out, MSG_NOSIGNAL) != (ssize_t)len)
+	if (fdpassing_send(sock, msg, len, fds, n, 0) != (ssize_t)len)
 		CHECK(errno == EPIPE && bad.plan->hurries);
 }
 
@@ -159,7 +136,7 @@ static int bad_meet(void)
 {
 	struct pollfd p = { .fd = bad.listener, .events = POLLIN };
 	struct sockaddr_un un;
-	socklen_t len = name_of(bad.port, &un);
+	socklen_t len = fdpassing_name(bad.port, &un);
 	int fd;
 
 	if (bad.plan->listens) {
@@ -293,7 +270,7 @@ static uint32_t bad_listen(void)
 	bad.listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
 	do {
 		MUST(getrandom(&port, 1, 0) == 1);
-		len = name_of(HIGH + port, &un);
+		len = fdpassing_name(HIGH + port, &un);
 	} while (bind(bad.listener, (struct sockaddr *)&un, len));
 	OK(listen(bad.listener, 64));
 	return HIGH + port;
