@@ -295,16 +295,22 @@ static void destroyed_connected(void)
 	listener_close(&c);
 }
 
-static void rejected(void)
+/* Up to a request that nobody has fetched. */
+static bool pair_request(struct pair *c)
 {
 	struct rdma_conn_param param = { .retry_count = 7 };
+
+	c->a.id = resolved(c);
+	return c->a.id && end_open(&c->a, false) &&
+	       CHECK(rdma_connect(c->a.id, &param) == 0);
+}
+
+static void rejected(void)
+{
 	struct pair c = { 0 };
 	struct rdma_cm_id *id;
 
-	REQUIRE(listener_open(&c));
-	c.a.id = resolved(&c);
-	REQUIRE(c.a.id && end_open(&c.a, false));
-	REQUIRE(rdma_connect(c.a.id, &param) == 0);
+	REQUIRE(listener_open(&c) && pair_request(&c));
 	id = expect(c.lch, RDMA_CM_EVENT_CONNECT_REQUEST);
 	REQUIRE(id);
 	CHECK(rdma_reject(id, "no", 3) == 0);
@@ -317,14 +323,10 @@ static void rejected(void)
 /* A request that is never fetched, an address that is never asked for. */
 static void abandoned(void)
 {
-	struct rdma_conn_param param = { .retry_count = 7 };
 	struct pair c = { 0 };
 	struct rdma_cm_id *id;
 
-	REQUIRE(listener_open(&c));
-	c.a.id = resolved(&c);
-	REQUIRE(c.a.id && end_open(&c.a, false));
-	REQUIRE(rdma_connect(c.a.id, &param) == 0);
+	REQUIRE(listener_open(&c) && pair_request(&c));
 	REQUIRE(rdma_create_id(c.ach, &id, NULL, RDMA_PS_TCP) == 0);
 	CHECK(rdma_resolve_addr(id, NULL, (struct sockaddr *)&c.addr, WAIT_MS) == 0);
 	CHECK(rdma_destroy_id(id) == 0);
