@@ -90,8 +90,7 @@ static void no_such_qp(void)
 	struct ibv_sge sge;
 	struct ibv_send_wr wr;
 
-	open_device();
-	x = side(1);
+	side_alone(&x);
 	EQ(to_init(&x), 0);
 	EQ(to_rtr(&x, x.qp->qp_num ^ 0x15, 2, &dev.gid), 0);
 	EQ(conf_qp_modify(x.qp, attr), 0);
@@ -102,8 +101,7 @@ static void no_such_qp(void)
 	conf_wc_is(x.cq, 1, IBV_WC_RETRY_EXC_ERR);
 	conf_wc_is(x.cq, 1, IBV_WC_WR_FLUSH_ERR);
 	EQ(conf_qp_state(x.qp), IBV_QPS_ERR);
-	side_free(&x);
-	close_device();
+	side_alone_free(&x);
 }
 
 /* A QP that was reset can be connected again, to somebody else as well. */
@@ -206,8 +204,7 @@ static void wrong_transitions(void)
 {
 	struct side x;
 
-	open_device();
-	x = side(1);
+	side_alone(&x);
 	EQ(to_rtr(&x, 5, 5, &dev.gid), EINVAL); /* from RESET */
 	EQ(to_rts(&x), EINVAL);
 	EQ(to_init(&x), 0);
@@ -215,8 +212,7 @@ static void wrong_transitions(void)
 	EQ(to_init(&x), 0); /* INIT to INIT is legal */
 	EQ(to_state(&x, IBV_QPS_RTR), EINVAL); /* attributes are missing */
 	EQ(conf_qp_state(x.qp), IBV_QPS_INIT);
-	side_free(&x);
-	close_device();
+	side_alone_free(&x);
 }
 
 static void bad_attributes(void)
@@ -224,15 +220,13 @@ static void bad_attributes(void)
 	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_INIT, .port_num = 2 };
 	struct side x;
 
-	open_device();
-	x = side(1);
+	side_alone(&x);
 	EQ(conf_qp_modify(x.qp, attr), EINVAL); /* no port 2 */
 	EQ(to_init(&x), 0);
 	dev.gid_index = dev.port.gid_tbl_len + 5;
 	CHECK(to_rtr(&x, 5, 5, &dev.gid) != 0); /* no such GID */
 	EQ(conf_qp_state(x.qp), IBV_QPS_INIT);
-	side_free(&x);
-	close_device();
+	side_alone_free(&x);
 }
 
 static void bad_partition_index(void)
@@ -242,11 +236,9 @@ static void bad_partition_index(void)
 	};
 	struct side x;
 
-	open_device();
-	x = side(1);
+	side_alone(&x);
 	EQ(conf_qp_modify(x.qp, attr), EINVAL);
-	side_free(&x);
-	close_device();
+	side_alone_free(&x);
 }
 
 static void query_tells_what_was_set(void)

@@ -63,6 +63,10 @@ int to_rtr(struct side *s, uint32_t qpn, uint32_t psn, const union ibv_gid *dgid
 int to_rts(struct side *s);
 int to_state(struct side *s, enum ibv_qp_state state); /* no other attribute */
 void join(struct side *x, struct side *y); /* both to RTS, connected to each other */
+/* Opens the device and makes a plain side, in RESET; frees the side and closes the
+ * device. */
+void side_alone(struct side *s);
+void side_alone_free(struct side *s);
 /* Opens the device and joins two sides of it: plain ones, or with options. */
 void side_pair(struct side *x, struct side *y);
 void side_pair_with(struct side *x, struct side *y, struct side_opt ox,

@@ -13,10 +13,11 @@
  * connections, and an honest peer gets its link, in either role. */
 #include "base/conf.h"
 #include "dev/share.h"
+#include "input.h"
 #include "passing.h"
 #include "shm/setup.h"
+#include "tests/inuse.h"
 
-#include <dirent.h>
 #include <sched.h>
 #include <semaphore.h>
 #include <sys/epoll.h>
@@ -104,11 +105,11 @@ static struct {
 	int kind[KINDS], segment;
 	struct pages page[CONNS + 1];
 	uint8_t *edge; /* the last word of a file */
-	long fds, threads;
+	int fds, threads;
 } home;
 
 struct run {
-	const uint8_t *at, *end;
+	struct input in;
 	bool exists; /* somebody has said so */
 	struct conn c[CONNS + 1];
 };
@@ -196,18 +197,6 @@ static int listen_somewhere(uint16_t *port)
 	return fd;
 }
 
-static long entries(const char *folder)
-{
-	DIR *d = opendir(folder);
-	long n = 0;
-
-	MUST(d);
-	while (readdir(d))
-		n++;
-	closedir(d);
-	return n;
-}
-
 /* ---- the library ------------------------------------------------------------------- */
 
 struct turn {
@@ -246,8 +235,8 @@ static bool meets_are_over(void)
 /* Of the threads some are closing descriptors. */
 static bool all_closed(void)
 {
-	return meets_are_over() && entries("/proc/self/fd") == home.fds &&
-	       entries("/proc/self/task") == home.threads;
+	return meets_are_over() && inuse_entries("/proc/self/fd") == home.fds &&
+	       inuse_entries("/proc/self/task") == home.threads;
 }
 
 static void wait_for_end(void)
@@ -256,9 +245,9 @@ static void wait_for_end(void)
 
 	while (!all_closed()) {
 		if (now() > end)
-			fprintf(stderr, "%ld descriptors more, %ld threads more\n",
-				entries("/proc/self/fd") - home.fds,
-				entries("/proc/self/task") - home.threads);
+			fprintf(stderr, "%d descriptors more, %d threads more\n",
+				inuse_entries("/proc/self/fd") - home.fds,
+				inuse_entries("/proc/self/task") - home.threads);
 		MUST(now() < end);
 		sched_yield();
 	}
@@ -369,7 +358,8 @@ static void ask(struct run *r, struct conn *c)
 	c->sock = accept4(home.listener[i], NULL, NULL, SOCK_CLOEXEC);
 	if (c->sock >= 0)
 		return;
-	/* One of them has said that the link of another is its own, too: they are one process. */
+	/* One of them has said that the link of another is its own, too: they are one
+	 * process. */
 	MUST(errno == EAGAIN && r->exists && i != HONEST);
 	c->exists = true;
 	wait_for_answer(c);
@@ -383,8 +373,8 @@ static void conn_close(struct run *r, struct conn *c)
 	c->sock = -1;
 	if (c->caller)
 		wait_for_answer(c);
-	/* Else a link to the same name may be there when it is asked for again: what was said
-	 * before the end is read first, a message in each turn. */
+	/* Else a link to the same name may be there when it is asked for again: what was
+	 * said before the end is read first, a message in each turn. */
 	for (int i = 0; i < 2 || (i < 2 + ACTS_MAX && has_link(c)); i++)
 		settle();
 	conn_init(r, c);
@@ -449,8 +439,8 @@ static bool hear_greeting(struct run *r, struct conn *c, int flags)
 	return true;
 }
 
-/* From where we are told to: the link may be over by now, and the page gone, or that of another
- * link in its place. */
+/* From where we are told to: the link may be over by now, and the page gone, or that of
+ * another link in its place. */
 static void hear_prove(struct conn *c, uint64_t at)
 {
 	struct memid_page p;
@@ -506,24 +496,6 @@ static bool hear(struct run *r, struct conn *c, int flags)
 }
 
 /* ---- what they say ---------------------------------------------------------------------- */
-
-static void input(struct run *r, void *to, size_t n)
-{
-	size_t have = (size_t)(r->end - r->at), k = n < have ? n : have;
-
-	memset(to, 0, n);
-	if (k)
-		memcpy(to, r->at, k);
-	r->at += k;
-}
-
-static uint8_t u8(struct run *r)
-{
-	uint8_t v;
-
-	input(r, &v, sizeof(v));
-	return v;
-}
 
 static int fd_of_kind(const struct conn *c, uint8_t kind, int good)
 {
@@ -584,13 +556,13 @@ static void act_greet(struct run *r, struct conn *c)
 	struct greet how;
 	unsigned n;
 
-	input(r, &how, sizeof(how));
+	input_get(&r->in, &how, sizeof(how));
 	g.status = how.status;
 	n = how.fds % (PASS_MAX + 1);
 	for (unsigned i = 0; i < n; i++)
-		fds[i] = fd_of_kind(c, u8(r), home.segment);
+		fds[i] = fd_of_kind(c, input_u8(&r->in), home.segment);
 	for (unsigned i = 0; i < how.changes; i++) {
-		input(r, change, sizeof(change));
+		input_get(&r->in, change, sizeof(change));
 		((uint8_t *)&g)[change[0] % sizeof(g)] ^= change[1];
 	}
 	say_greeting(r, c, &g, &how, fds, n);
@@ -627,10 +599,10 @@ static void act_grant(struct run *r, struct conn *c)
 	bool right;
 	unsigned n;
 
-	input(r, &how, sizeof(how));
+	input_get(&r->in, &how, sizeof(how));
 	n = how.fds % (PASS_MAX + 1);
 	for (unsigned i = 0; i < n; i++)
-		fds[i] = fd_of_kind(c, u8(r), home.kind[KIND_TABLE]);
+		fds[i] = fd_of_kind(c, input_u8(&r->in), home.kind[KIND_TABLE]);
 	right = !(how.where % 6);
 	m.type = how.type;
 	m.table += how.version;
@@ -652,9 +624,9 @@ static void act_grant(struct run *r, struct conn *c)
 
 static void act_say(struct run *r, struct conn *c)
 {
-	uint8_t n = u8(r), bytes[UINT8_MAX];
+	uint8_t n = input_u8(&r->in), bytes[UINT8_MAX];
 
-	input(r, bytes, n);
+	input_get(&r->in, bytes, n);
 	c->muddled |= !c->said;
 	c->said |= n > 0;
 	pass_message(c->sock, bytes, n, NULL, 0);
@@ -681,7 +653,7 @@ static void talk(struct run *r, struct conn *c, enum act what)
 			;
 		break;
 	case ACT_SHUT:
-		shutdown(c->sock, u8(r) % 3);
+		shutdown(c->sock, input_u8(&r->in) % 3);
 		break;
 	default:
 		conn_close(r, c);
@@ -690,8 +662,8 @@ static void talk(struct run *r, struct conn *c, enum act what)
 
 static void act(struct run *r)
 {
-	enum act what = u8(r) % ACTS;
-	struct conn *c = &r->c[u8(r) % CONNS];
+	enum act what = input_u8(&r->in) % ACTS;
+	struct conn *c = &r->c[input_u8(&r->in) % CONNS];
 
 	if (what == ACT_STEP)
 		settle();
@@ -780,11 +752,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		conn_init(&r, &r.c[i]);
 	if (!home.ready)
 		first(&r);
-	home.fds = entries("/proc/self/fd"); /* whoever gives us the input has some open */
-	home.threads = entries("/proc/self/task");
-	r.at = data;
-	r.end = data + size;
-	for (int i = 0; i < ACTS_MAX && r.at != r.end; i++)
+	home.fds = inuse_entries("/proc/self/fd"); /* the caller has some open, too */
+	home.threads = inuse_entries("/proc/self/task");
+	r.in = (struct input){ data, data + size };
+	for (int i = 0; i < ACTS_MAX && !input_over(&r.in); i++)
 		act(&r);
 	run_end(&r);
 	return 0;

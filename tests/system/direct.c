@@ -482,7 +482,7 @@ static void target_of_a_stopped(struct peer *me, void *arg)
 	}
 }
 
-static void initiator_is_stopped(void)
+static void check_stopped_initiator(bool goes_on)
 {
 	struct peer t = far_start(target_of_a_stopped, NULL);
 	pthread_t thread;
@@ -492,23 +492,23 @@ static void initiator_is_stopped(void)
 	peer_stop(&t);
 	thread = far_dereg(far_side[0].b.mr);
 	WAIT_FOR(far_dereg_stands());
-	peer_go_on(&t);
+	if (goes_on)
+		peer_go_on(&t);
+	else
+		peer_kill(&t);
 	conf_join(thread);
-	peer_kill(&t);
+	if (goes_on)
+		peer_kill(&t);
+}
+
+static void initiator_is_stopped(void)
+{
+	check_stopped_initiator(true);
 }
 
 static void initiator_is_killed(void)
 {
-	struct peer t = far_start(target_of_a_stopped, NULL);
-	pthread_t thread;
-
-	far_open(1, 1);
-	WAIT_FOR(atomic_load(&board->word[0]) > 10);
-	peer_stop(&t);
-	thread = far_dereg(far_side[0].b.mr);
-	WAIT_FOR(far_dereg_stands());
-	peer_kill(&t);
-	conf_join(thread);
+	check_stopped_initiator(false);
 }
 
 /* ---- keys ------------------------------------------------------------------------------- */
@@ -578,9 +578,7 @@ static void refused_as_ever(void)
 
 static void target_with_a_window(struct peer *me, void *arg)
 {
-	struct ibv_send_wr wr = { .wr_id = 9,
-				  .send_flags = IBV_SEND_SIGNALED,
-				  .opcode = IBV_WR_LOCAL_INV };
+	struct ibv_send_wr wr;
 	struct far_window w;
 
 	(void)arg;
@@ -590,7 +588,7 @@ static void target_with_a_window(struct peer *me, void *arg)
 	board->addr[1] = board->addr[0];
 	peer_say(me, 'r');
 	peer_hear(me, 'i');
-	wr.invalidate_rkey = board->rkey[0];
+	wr = conf_inv(9, IBV_WR_LOCAL_INV, board->rkey[0]);
 	OK(conf_post(far_side[0].qp, &wr));
 	conf_wc_ok(far_side[0].cq, 9);
 	peer_say(me, 'i');

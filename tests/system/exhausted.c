@@ -75,9 +75,7 @@ static void server(struct peer *me, void *arg)
 	struct end s;
 
 	(void)arg;
-	end_listen(&s, me);
-	end_request(&s);
-	end_accept(&s, true);
+	end_serve(&s, me);
 	conf_expect(s.ch, s.id, RDMA_CM_EVENT_DISCONNECTED);
 	OK(rdma_disconnect(s.id));
 	end_free(&s);
@@ -143,9 +141,7 @@ static void poor_server(struct peer *me, void *arg)
 
 	(void)arg;
 	limit(300);
-	end_listen(&s, me);
-	end_request(&s);
-	end_accept(&s, true);
+	end_serve(&s, me);
 	exhaust();
 	peer_say(me, 'x');
 	peer_hear(me, 'r');
