@@ -86,6 +86,13 @@ static T_UNUSED int fs_control(struct stream *s, enum stream_ctl type, const uin
 	return send(s->lf.fd, msg, len + 2, MSG_NOSIGNAL) < 0 ? -EPIPE : 0;
 }
 
+/* Messages are handled as soon as they are seen. */
+static T_UNUSED bool fs_has_news(struct stream *s)
+{
+	(void)s;
+	return false;
+}
+
 static T_UNUSED void fs_release(struct stream *s)
 {
 	s->released = true;
@@ -151,6 +158,7 @@ static const struct anyrdma_interface device = {
 	.stream_unexpect = unexpect,
 	.stream_open = fs_open,
 	.stream_control = fs_control,
+	.stream_has_news = fs_has_news,
 	.stream_release = fs_release,
 };
 

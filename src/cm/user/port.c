@@ -65,6 +65,22 @@ void sa_set_port(struct sockaddr *sa, uint16_t port)
 		((struct sockaddr_in6 *)(void *)sa)->sin6_port = htons(port);
 }
 
+void sa_unmap(struct sockaddr_storage *ss)
+{
+	struct sockaddr_in6 from;
+	struct sockaddr_in to = { .sin_family = AF_INET };
+
+	if (ss->ss_family != AF_INET6)
+		return;
+	memcpy(&from, ss, sizeof(from));
+	if (!IN6_IS_ADDR_V4MAPPED(&from.sin6_addr))
+		return;
+	memcpy(&to.sin_addr, from.sin6_addr.s6_addr + 12, 4);
+	to.sin_port = from.sin6_port;
+	memset(ss, 0, sizeof(*ss));
+	memcpy(ss, &to, sizeof(to));
+}
+
 const char *sa_str(const struct sockaddr *sa, char buf[PORT_ADDR_STR])
 {
 	char text[INET6_ADDRSTRLEN] = "?";

@@ -76,6 +76,8 @@ bool sa_loopback(const struct sockaddr *sa);
 uint16_t sa_port(const struct sockaddr *sa); /* host order */
 void sa_set_port(struct sockaddr *sa, uint16_t port);
 socklen_t sa_len(const struct sockaddr *sa); /* 0: other family */
+/* An IPv4 address that is mapped into IPv6 becomes an IPv4 address. */
+void sa_unmap(struct sockaddr_storage *ss);
 /* "1.2.3.4:5" or "[::1]:5" */
 const char *sa_str(const struct sockaddr *sa, char buf[PORT_ADDR_STR]);
 
