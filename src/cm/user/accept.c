@@ -20,7 +20,7 @@ void user_unexpect(struct user_id *u)
 	u->expected = false;
 }
 
-/* ---- the end without a connection ------------------------------------------------------ */
+/* ---- the end without a connection ------------------------------------------------ */
 
 static enum user_todo request_end(struct user_id *u, enum user_step step) REQUIRES(u->lock)
 {
@@ -76,7 +76,7 @@ enum user_todo user_request_timeout(struct user_id *u)
 	return TODO_DELIVER;
 }
 
-/* ---- rdma_accept, rdma_reject ----------------------------------------------------------- */
+/* ---- rdma_accept, rdma_reject ---------------------------------------------------- */
 
 static void fail_accept(struct user_id *u) REQUIRES(u->lock)
 {

@@ -31,7 +31,7 @@ void user_timer_give_up(struct user_id *u)
 	user_timer_set(u, u->give_up_at > now ? (u->give_up_at - now) / MSEC : 0);
 }
 
-/* ---- the end without a connection --------------------------------------------------- */
+/* ---- the end without a connection ------------------------------------------------ */
 
 static void rejected(struct user_id *u, int reason, const void *priv, size_t len)
 	REQUIRES(u->lock)
@@ -104,7 +104,7 @@ void user_connect_failed(struct user_id *u, int err)
 	rejected(u, u->req_acked ? CM_REJ_CONSUMER : CM_REJ_NO_LISTENER, NULL, 0);
 }
 
-/* ---- request and reply --------------------------------------------------------------- */
+/* ---- request and reply ----------------------------------------------------------- */
 
 void user_req_sent(struct user_id *u, bool acked)
 {
@@ -172,7 +172,7 @@ void user_got_reply(struct user_id *u, const struct mpa_frame *f)
 	}
 }
 
-/* ---- rdma_connect ---------------------------------------------------------------------- */
+/* ---- rdma_connect ---------------------------------------------------------------- */
 
 static int connect_check(struct user_id *u, const struct cm_conn_param *p)
 	REQUIRES(u->lock)
@@ -219,7 +219,7 @@ int user_connect(struct cm_id *id, const struct cm_conn_param *p)
 	if (!ret)
 		ret = user_req_build(u, p);
 	if (!ret) {
-		port_drop_tcp(&u->port);
+		port_close_tcp(&u->port);
 		user_step(u, ST_CONNECT);
 		start(u);
 	}
@@ -227,7 +227,7 @@ int user_connect(struct cm_id *id, const struct cm_conn_param *p)
 	return ret;
 }
 
-/* ---- time ------------------------------------------------------------------------------ */
+/* ---- time ------------------------------------------------------------------------ */
 
 void user_connecting_timeout(struct user_id *u)
 {

@@ -7,7 +7,7 @@
 
 #include <string.h>
 
-/* ---- control messages ------------------------------------------------------------------ */
+/* ---- control messages ------------------------------------------------------------ */
 
 void user_got_rtu(struct user_id *u)
 {
@@ -89,7 +89,7 @@ const struct stream_user user_stream_upcalls = {
 	.released = up_released,
 };
 
-/* ---- the stream ------------------------------------------------------------------------ */
+/* ---- the stream ------------------------------------------------------------------ */
 
 /* RFC 5044 section 7.1: the responder waits for the initiator's first FPDU. */
 static enum stream_first first_sender(const struct user_id *u)
@@ -138,7 +138,7 @@ void user_send_rej(struct user_id *u, uint16_t reason, const void *data, uint8_t
 	cm_dev->stream_control(u->stream, STREAM_CTL_REJ, msg, 2u + len);
 }
 
-/* ---- passive: after the reply ---------------------------------------------------------- */
+/* ---- passive: after the reply ---------------------------------------------------- */
 
 void user_rep_sent_timeout(struct user_id *u)
 {
@@ -174,7 +174,7 @@ int user_notify(struct cm_id *id, enum ibv_event_type event)
 	return ret;
 }
 
-/* ---- active: after the reply ----------------------------------------------------------- */
+/* ---- active: after the reply ----------------------------------------------------- */
 
 int user_establish(struct cm_id *id)
 {

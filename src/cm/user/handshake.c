@@ -37,7 +37,7 @@ static bool mapped_v4(const struct sockaddr_storage *ss)
 	       IN6_IS_ADDR_V4MAPPED(&((const struct sockaddr_in6 *)ss)->sin6_addr);
 }
 
-/* ---- active -------------------------------------------------------------------- */
+/* ---- active ---------------------------------------------------------------------- */
 
 static int plain_req(struct user_id *u, const struct cm_conn_param *p)
 {
@@ -48,7 +48,7 @@ static int plain_req(struct user_id *u, const struct cm_conn_param *p)
 		.pd_len = p->private_data_len,
 	};
 
-	/* Programs of InfiniBand let either side speak first. */
+	/* Programs of InfiniBand let either side send first. */
 	return mpa_plain_encode(u->req->frame, sizeof(u->req->frame), &f,
 				p->responder_resources, p->initiator_depth,
 				MPA_P2P | MPA_RTR_WRITE);
@@ -178,7 +178,7 @@ enum user_reply user_rep_parse(struct user_id *u, const struct mpa_frame *f,
 	return USER_REPLY_FOREIGN;
 }
 
-/* ---- passive -------------------------------------------------------------------- */
+/* ---- passive --------------------------------------------------------------------- */
 
 static void set_priv(struct user_req *r, const uint8_t *data, size_t len)
 {

@@ -127,7 +127,7 @@ void user_destroy(struct user_id *u)
 	/* Listener first: who sees the name free finds the TCP port free. */
 	if (u->lis)
 		user_listener_stop(u);
-	port_drop(&port);
+	port_release(&port);
 
 	lock_get(&all.lock);
 	list_del(&u->all_link);

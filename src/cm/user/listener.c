@@ -10,7 +10,7 @@
 #include <netinet/in.h>
 #include <stdlib.h>
 
-/* ---- from request to event -------------------------------------------------------------- */
+/* ---- from request to event ------------------------------------------------------- */
 
 /* Queues the child's CONNECT_REQUEST. False: it cannot be delivered. */
 static bool deliver(struct user_id *lis, struct user_id *child) REQUIRES(lis->lock)
@@ -210,7 +210,7 @@ void user_listener_fetched(struct user_id *child)
 	destroy_all(&lost);
 }
 
-/* ---- rdma_listen -------------------------------------------------------------------------- */
+/* ---- rdma_listen ----------------------------------------------------------------- */
 
 static int listener_start(struct user_id *u, int backlog) REQUIRES(u->lock)
 {

@@ -17,7 +17,7 @@
 #include <poll.h>
 #include <sys/epoll.h>
 
-/* ---- streams that know control messages: type, length, bytes ------------------- */
+/* ---- streams that know control messages: type, length, bytes --------------------- */
 
 struct stream {
 	struct loop_fd lf;
@@ -165,7 +165,7 @@ static const struct anyrdma_interface device = {
 static const struct cm_backend *be = &cm_backend_user;
 const struct cm_backend *const cm_backends[] = { &cm_backend_user, NULL };
 
-/* ---- ids and events ---------------------------------------------------------------- */
+/* ---- ids and events -------------------------------------------------------------- */
 
 static T_UNUSED struct cm_channel *ch_new(void)
 {
@@ -358,9 +358,9 @@ static T_UNUSED void pair_end(struct pair *p)
 	cm_channel_free(p->cc);
 }
 
-/* ---- raw peers ---------------------------------------------------------------------- */
+/* ---- raw peers ------------------------------------------------------------------- */
 
-static T_UNUSED int dial(uint16_t port)
+static T_UNUSED int raw_connect(uint16_t port)
 {
 	struct sockaddr_in a = loop_addr((uint16_t)port_to_tcp(port, false));
 	int fd = socket(AF_INET, SOCK_STREAM, 0), one = 1;

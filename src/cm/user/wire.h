@@ -50,7 +50,7 @@ enum user_todo {
 struct user_wire_ops {
 	const char *name;
 
-	/* ---- active side ---- */
+	/* ---- active side ----------------------------------------------------------------- */
 
 	/* Whether this wire may reach the id's destination at all. */
 	bool (*can_connect)(const struct user_id *id);
@@ -62,7 +62,7 @@ struct user_wire_ops {
 	/* The reply has come. Opens the stream: 0 and id->stream, or -errno. */
 	int (*open)(struct user_id *id);
 
-	/* ---- passive side ---- */
+	/* ---- passive side ---------------------------------------------------------------- */
 
 	/* The child takes over what its request came on (user_incoming.from). 0; or
 	 * -errno, and `from` is still the caller's. The listener's lock is held too. */
@@ -76,7 +76,7 @@ struct user_wire_ops {
 	/* Sends a reject. len 0: there is none, the peer sees the end of the wire. */
 	void (*reject)(struct user_id *id, const uint8_t *rej, size_t len);
 
-	/* ---- both sides ---- */
+	/* ---- both sides ------------------------------------------------------------------ */
 
 	/* Ends the wire without a message. */
 	void (*close)(struct user_id *id);
@@ -84,7 +84,7 @@ struct user_wire_ops {
 	 * sets the id's timer so that it is handled first. */
 	enum user_todo (*poll)(struct user_id *id);
 
-	/* ---- listener ---- */
+	/* ---- listener -------------------------------------------------------------------- */
 
 	/* Starts to listen on the id's port. 0 and *out, or 0 and NULL when this wire is
 	 * not used, or -errno. Requests go to user_listener_request(). The id's state
@@ -95,7 +95,7 @@ struct user_wire_ops {
 	void (*unlisten)(struct user_wire_listener *l);
 };
 
-/* ---- choose.c: which wire --------------------------------------------------------- */
+/* ---- choose.c: which wire -------------------------------------------------------- */
 
 enum { USER_WIRES = 2 };
 
@@ -118,7 +118,7 @@ int user_wires_listen(struct user_id *u);
 /* Ends what user_wires_listen() started. No lock held. */
 void user_wires_unlisten(struct user_wire_listener *l[USER_WIRES]);
 
-/* ---- active.c: what a wire reports of a connect(). The id's lock is held ------------ */
+/* ---- active.c: what a wire reports of a connect(). The id's lock is held --------- */
 
 /* The request has left. acked: it is known that a process of ours has it. */
 void user_req_sent(struct user_id *u, bool acked);
@@ -133,12 +133,12 @@ void user_unreachable(struct user_id *u, int err);
 /* What listens there is no program of ours. */
 void user_foreign(struct user_id *u, const char *why);
 
-/* ---- accept.c: the passive side. The id's lock is held ------------------------------- */
+/* ---- accept.c: the passive side. The id's lock is held --------------------------- */
 
 /* The peer ended before it got a reply. */
 enum user_todo user_request_cancelled(struct user_id *u, const char *why);
 
-/* ---- listener.c ---------------------------------------------------------------------- */
+/* ---- listener.c ------------------------------------------------------------------ */
 
 /* A request, whole, as a wire hands it to the listener. */
 struct user_incoming {

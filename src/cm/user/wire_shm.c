@@ -76,7 +76,7 @@ static void shm_close(struct user_id *u)
 	cm_dev->stream_release(wire_end(u));
 }
 
-/* ---- upcalls of the stream: loop thread, no lock held ------------------------------- */
+/* ---- upcalls of the stream: loop thread, no lock held ---------------------------- */
 
 static void up_request_sent(void *user)
 {
@@ -168,7 +168,7 @@ static const struct stream_user upcalls = {
 	.released = up_released,
 };
 
-/* ---- active -------------------------------------------------------------------------- */
+/* ---- active ---------------------------------------------------------------------- */
 
 static bool shm_can_connect(const struct user_id *u)
 {
@@ -223,7 +223,7 @@ static int shm_open_stream(struct user_id *u)
 	return ret;
 }
 
-/* ---- passive -------------------------------------------------------------------------- */
+/* ---- passive --------------------------------------------------------------------- */
 
 static int shm_attach(struct user_id *child, void *from)
 {
@@ -276,7 +276,7 @@ static enum user_todo shm_poll(struct user_id *u)
 	return TODO_NOTHING;
 }
 
-/* ---- the listener's side ----------------------------------------------------------------- */
+/* ---- the listener's side --------------------------------------------------------- */
 
 static bool request_addr(const uint8_t *req, struct sockaddr_storage *ss)
 {

@@ -27,7 +27,7 @@ struct tcp_wire {
 
 static void tcp_ready(struct loop_fd *lf, uint32_t revents);
 
-/* ---- the socket ---------------------------------------------------------------------- */
+/* ---- the socket ------------------------------------------------------------------ */
 
 static struct tcp_wire *to_tcp(const struct user_id *u)
 {
@@ -128,7 +128,7 @@ static void tcp_close(struct user_id *u)
 	tcp_socket_close(wire_end(u));
 }
 
-/* ---- the stream takes over ------------------------------------------------------------ */
+/* ---- the stream takes over ------------------------------------------------------- */
 
 static int open_stream(struct user_id *u, int fd, const uint8_t *first, size_t len)
 	REQUIRES(u->lock)
@@ -157,7 +157,7 @@ static int tcp_open(struct user_id *u)
 	return ret;
 }
 
-/* ---- active ------------------------------------------------------------------------- */
+/* ---- active ---------------------------------------------------------------------- */
 
 /* 0 when all is sent, -EAGAIN, or -errno. */
 static int send_request(struct user_id *u) REQUIRES(u->lock)
@@ -279,7 +279,7 @@ static void tcp_connect(struct user_id *u)
 	}
 }
 
-/* ---- passive -------------------------------------------------------------------------- */
+/* ---- passive --------------------------------------------------------------------- */
 
 static int tcp_attach(struct user_id *child, void *from)
 {
@@ -377,7 +377,7 @@ static enum user_todo req_rcvd_ready(struct user_id *u) REQUIRES(u->lock)
 	return user_request_cancelled(u, got > 0 ? "bytes came" : "the peer has gone");
 }
 
-/* ---- dispatch -------------------------------------------------------------------------- */
+/* ---- dispatch -------------------------------------------------------------------- */
 
 static enum user_todo tcp_poll(struct user_id *u)
 {

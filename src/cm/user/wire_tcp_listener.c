@@ -34,7 +34,7 @@ struct tcp_listener {
 	struct loop_fd lf;
 	bool stopped;
 	bool paused;
-	bool crowded;		 /* paused because too many are pending */
+	bool full;		 /* paused because too many are pending */
 	uint64_t resume_at;	 /* ns, while paused */
 	struct list pending;	 /* oldest first */
 	uint32_t pending_count;
@@ -56,7 +56,7 @@ struct pending {
 	struct tcp_frame in;
 };
 
-/* ---- the reserve descriptor ------------------------------------------------------------ */
+/* ---- the reserve descriptor ------------------------------------------------------ */
 
 /* One descriptor kept back, so that a process without any can still accept and reject
  * instead of leaving its peers in doubt. */
@@ -112,7 +112,7 @@ void tcp_socket_close(struct tcp_socket s)
 		cm_dev->fd_close(s.fd);
 }
 
-/* ---- the listener's life, pause and timer ------------------------------------------------ */
+/* ---- the listener's life, pause and timer ---------------------------------------- */
 
 static void listener_put(struct tcp_listener *l)
 {
@@ -138,10 +138,10 @@ static void timer_by(struct tcp_listener *l, uint64_t when) REQUIRES(l->lock)
 		listener_put(l);
 }
 
-static void pause_accept(struct tcp_listener *l, bool crowded) REQUIRES(l->lock)
+static void pause_accept(struct tcp_listener *l, bool full) REQUIRES(l->lock)
 {
 	l->paused = true;
-	l->crowded = crowded;
+	l->full = full;
 	l->resume_at = user_now() + PAUSE_MS * MSEC;
 	cm_dev->loop_fd_mod(&l->lf, 0);
 	timer_by(l, l->resume_at);
@@ -149,11 +149,11 @@ static void pause_accept(struct tcp_listener *l, bool crowded) REQUIRES(l->lock)
 
 static void resume_accept(struct tcp_listener *l) REQUIRES(l->lock)
 {
-	l->paused = l->crowded = false;
+	l->paused = l->full = false;
 	cm_dev->loop_fd_mod(&l->lf, EPOLLIN);
 }
 
-/* ---- pending connections ------------------------------------------------------------------ */
+/* ---- pending connections --------------------------------------------------------- */
 
 static void pending_ready(struct loop_fd *lf, uint32_t revents);
 
@@ -195,7 +195,7 @@ static struct tcp_socket pending_leave(struct tcp_listener *l, struct pending *p
 	list_del(&p->node);
 	l->origins.from[p->origin]--;
 	l->pending_count--;
-	if (l->crowded && l->pending_count <= USER_HALF_OPEN_MAX / 2)
+	if (l->full && l->pending_count <= USER_HALF_OPEN_MAX / 2)
 		resume_accept(l);
 	return (struct tcp_socket){ .fd = p->lf.fd, .reserve = p->reserve };
 }
@@ -278,7 +278,7 @@ static void pending_ready(struct loop_fd *lf, uint32_t revents)
 	lock_put(&l->lock);
 }
 
-/* ---- accept ------------------------------------------------------------------------------- */
+/* ---- accept ---------------------------------------------------------------------- */
 
 /* Peers can repeat it as they like: the log need not. */
 static void say_exhausted(const struct user_id *lis)
@@ -337,7 +337,7 @@ static int accept_socket(struct tcp_listener *l, struct tcp_socket *s,
 }
 
 /* The oldest pending connection of the origin with the most of them. */
-static struct pending *greediest(struct tcp_listener *l) REQUIRES(l->lock)
+static struct pending *oldest_of_most(struct tcp_listener *l) REQUIRES(l->lock)
 {
 	uint32_t most = origin_most(&l->origins);
 	struct pending *p;
@@ -373,7 +373,7 @@ static bool accept_one(struct tcp_listener *l) REQUIRES(l->lock)
 		return false;
 	}
 	if (l->pending_count >= USER_HALF_OPEN_MAX)
-		old = greediest(l);
+		old = oldest_of_most(l);
 	if (old && user_now() - old->since < SPARED_MS * MSEC) {
 		pause_accept(l, true);
 		return false;
@@ -446,7 +446,7 @@ static void listener_timeout(struct loop_timer *t)
 	listener_put(l);
 }
 
-/* ---- listen -------------------------------------------------------------------------------- */
+/* ---- listen ---------------------------------------------------------------------- */
 
 static void listener_done(struct loop_fd *lf)
 {
@@ -522,7 +522,7 @@ void tcp_unlisten(struct user_wire_listener *head)
 
 	lock_get(&l->lock);
 	l->stopped = true;
-	l->crowded = false;
+	l->full = false;
 	list_for_each_safe(p, tmp, &l->pending, node) {
 		struct tcp_socket s = pending_leave(l, p);
 
