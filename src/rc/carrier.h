@@ -57,7 +57,8 @@ struct rc_carrier {
 	/* ---- data ---- */
 
 	/* Sends what rc_build() gives, until there is no more, no room (tx.blocked), or a
-	 * turn of RC_TURN bytes is over. Clears tx.ack_only. */
+	 * turn of RC_TURN bytes is over. If tx.ack_only is set, it may send the owed
+	 * acknowledgement alone, and leaves tx.ack_only set then; else it clears it. */
 	void (*send)(struct stream *s);
 	/* Receives what is there, at most a turn; true if anything came. Takes nothing
 	 * while rx.wait is set and its receive is not there. */

@@ -395,7 +395,7 @@ void stream_after(struct stream *s, bool by_thread, bool asked, bool moved)
 	ack_policy(s, by_thread, asked, moved);
 	if (s->state != STREAM_BROKEN && s->state != STREAM_CLOSED &&
 	    has_to_send(s, by_thread, moved))
-		tx_run(s);
+		tx_ack(s);
 	close_step(s);
 }
 

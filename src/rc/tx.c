@@ -36,13 +36,12 @@ static void run_broken(struct stream *s)
 	req_peer_gone(s);
 }
 
-void tx_run(struct stream *s)
+void tx_ack(struct stream *s)
 {
 	lock_assert_held(&s->lock);
 	if (s->shut)
 		return;
 	if (s->state == STREAM_BROKEN) {
-		s->tx.ack_only = false;
 		resp_settle(s);
 		run_broken(s);
 		return;
@@ -51,6 +50,13 @@ void tx_run(struct stream *s)
 	resp_settle(s);
 	if (s->p.unreliable)
 		uc_sent(s);
+}
+
+void tx_run(struct stream *s)
+{
+	lock_assert_held(&s->lock);
+	s->tx.ack_only = false; /* work may have been posted */
+	tx_ack(s);
 }
 
 void tx_ctl(struct stream *s, const struct rc_frame *h)

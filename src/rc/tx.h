@@ -7,6 +7,9 @@
 
 /* Sends what can be sent. */
 void tx_run(struct stream *s) REQUIRES(s->lock);
+/* The same, for a caller that knows of nothing new to send: if tx.ack_only is set, the
+ * acknowledgement that is owed may be all that the carrier looks for. */
+void tx_ack(struct stream *s) REQUIRES(s->lock);
 /* Queues a frame without payload before all others. */
 void tx_ctl(struct stream *s, const struct rc_frame *h) REQUIRES(s->lock);
 /* Everything that must leave before the stream closes has left. */
