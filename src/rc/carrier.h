@@ -115,6 +115,13 @@ struct stream_key {
 	bool unreliable; /* a UC QP; it is never the peer of an RC QP */
 };
 
+/* The QP waits for itself. */
+static inline bool stream_key_is_self(const struct stream_key *k, const struct dev_qp *qp)
+{
+	return k->local_qpn == k->remote_qpn &&
+	       !memcmp(&qp->local_gid, &k->remote_gid, sizeof(k->remote_gid));
+}
+
 /* The QPs' side that connects has an attempt, embedded in the carrier's own struct. */
 struct rc_attempt {
 	const struct rc_rendezvous *via;

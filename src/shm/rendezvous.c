@@ -331,7 +331,8 @@ static struct rc_arrival *shm_find(const struct dev_qp *qp, const struct stream_
 	struct stream_key key;
 	struct shm_arrival *in;
 
-	(void)qp;
+	if (stream_key_is_self(k, qp))
+		return NULL; /* it sends no OPEN */
 	list_for_each(in, &kept_opens, node) {
 		key_of(&in->m, &key);
 		if (key.local_qpn != k->local_qpn || key.remote_qpn != k->remote_qpn ||
@@ -441,10 +442,7 @@ static int shm_listen(struct dev_qp *qp)
  * connected to itself needs no link. */
 static bool shm_reaches(const struct dev_qp *qp, const struct stream_key *k)
 {
-	bool self = k->local_qpn == k->remote_qpn &&
-		    !memcmp(&qp->local_gid, &k->remote_gid, sizeof(k->remote_gid));
-
-	return conf_get()->transport != CONF_TRANSPORT_TCP && !self &&
+	return conf_get()->transport != CONF_TRANSPORT_TCP && !stream_key_is_self(k, qp) &&
 	       gid_index(&k->remote_gid, 0) >= 0;
 }
 

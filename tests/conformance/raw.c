@@ -200,6 +200,42 @@ static void loop_to_itself(void)
 	close_device();
 }
 
+/* Whoever has received something small and owes nothing but its acknowledgement posts work
+ * of another kind: it is not left behind. */
+static void work_after_a_small_receive(void)
+{
+	static const int ops[] = { IBV_WR_RDMA_WRITE, IBV_WR_RDMA_READ, IBV_WR_SEND,
+				   IBV_WR_SEND_WITH_IMM, IBV_WR_ATOMIC_FETCH_AND_ADD };
+	struct ibv_sge sx, sy;
+	struct ibv_send_wr wr;
+	struct side x, y;
+
+	side_pair(&x, &y);
+	sx = conf_sge(&x.b, 0, 64);
+	sy = conf_sge(&y.b, 0, 8);
+	for (unsigned i = 0; i < 20; i++) {
+		int op = ops[i % 5];
+
+		OK(conf_recv(y.qp, 1, &y.b, 4096, 64));
+		wr = conf_wr(2, IBV_WR_SEND, &sx, 1);
+		OK(conf_post(x.qp, &wr));
+		conf_wc_ok(y.cq, 1);
+		conf_wc_ok(x.cq, 2);
+		conf_settle();
+		if (op == IBV_WR_SEND || op == IBV_WR_SEND_WITH_IMM) {
+			OK(conf_recv(x.qp, 3, &x.b, 4096, 64));
+			wr = conf_wr(4, op, &sy, 1);
+		} else {
+			wr = conf_rdma(4, op, &sy, 1, x.b.p + 8192, x.b.mr->rkey);
+		}
+		OK(conf_post(y.qp, &wr));
+		conf_wc_ok(y.cq, 4);
+		if (op == IBV_WR_SEND || op == IBV_WR_SEND_WITH_IMM)
+			conf_wc_ok(x.cq, 3);
+	}
+	side_pair_free(&x, &y);
+}
+
 static void wrong_transitions(void)
 {
 	struct side x;
@@ -276,6 +312,7 @@ static const struct conf_case cases[] = {
 	CASE(again_after_a_try_the_other_first),
 	CASE(again_after_reset),
 	CASE(loop_to_itself),
+	CASE(work_after_a_small_receive),
 	CASE(wrong_transitions),
 	CASE(bad_attributes),
 	CASE(bad_partition_index),
