@@ -75,7 +75,7 @@ static T_UNUSED void device_close(void)
 	free(mem);
 }
 
-/* ---- the QP -------------------------------------------------------------------------- */
+/* ---- the QP ------------------------------------------------------------------------ */
 
 static T_UNUSED bool qp_init(struct end *e, const struct end_opt *o)
 {
@@ -178,7 +178,7 @@ static T_UNUSED int next_event(void)
 	return (int)ev.event_type;
 }
 
-/* ---- both ------------------------------------------------------------------------------ */
+/* ---- both -------------------------------------------------------------------------- */
 
 static T_UNUSED struct stream_param param_of(const struct end *e, const struct end_opt *o)
 {
@@ -259,7 +259,7 @@ static T_UNUSED void end_free(struct end *e)
 		;
 }
 
-/* ---- work ------------------------------------------------------------------------------- */
+/* ---- work -------------------------------------------------------------------------- */
 
 static T_UNUSED void post_flags(struct end *e, enum ibv_wr_opcode op, uint64_t id,
 				uint32_t len, unsigned flags)
@@ -320,7 +320,7 @@ static T_UNUSED bool nothing(struct end *e)
 	return ibv_poll_cq(e->cq, 1, &wc) == 0;
 }
 
-/* ---- frames -------------------------------------------------------------------------------- */
+/* ---- frames ------------------------------------------------------------------------ */
 
 /* The next frame that the stream sends has this opcode; else NULL and a failed check. */
 static T_UNUSED const struct fake_frame *hear(struct end *e, enum rc_op op)

@@ -92,7 +92,7 @@ static inline struct fake_peer *to_fake(struct stream *s)
 	return container_of(s, struct fake_stream, s)->peer;
 }
 
-/* ---- sending ------------------------------------------------------------------------ */
+/* ---- sending ----------------------------------------------------------------------- */
 
 struct fake_build {
 	struct rc_build b;
@@ -173,7 +173,7 @@ static void fake_send(struct stream *s)
 	stream_want_output(s);
 }
 
-/* ---- receiving ---------------------------------------------------------------------- */
+/* ---- receiving --------------------------------------------------------------------- */
 
 static void fake_bring(struct stream *s, const struct fake_frame *f)
 {
@@ -231,7 +231,7 @@ static bool fake_receive(struct stream *s)
 	return moved;
 }
 
-/* ---- life ----------------------------------------------------------------------------- */
+/* ---- life -------------------------------------------------------------------------- */
 
 static int fake_start(struct stream *s)
 {
@@ -368,7 +368,7 @@ static const struct rc_carrier fake_carrier = {
 	.patience = UC_TICKS,
 };
 
-/* ---- the user ---------------------------------------------------------------------------- */
+/* ---- the user ---------------------------------------------------------------------- */
 
 static void fake_up(struct fake_peer *p, char what)
 {
@@ -450,7 +450,7 @@ static T_UNUSED bool fake_tells(struct fake_peer *p, const char *ups)
 	return same;
 }
 
-/* ---- for tests ----------------------------------------------------------------------------- */
+/* ---- for tests --------------------------------------------------------------------- */
 
 /* A stream with a user, if user, that is not started yet. */
 static T_UNUSED struct fake_peer *fake_new(const struct stream_param *param, bool user)
@@ -560,7 +560,7 @@ static T_UNUSED void fake_room(struct fake_peer *p, uint32_t n)
 	stream_unlock(s);
 }
 
-/* ---- rendezvous ------------------------------------------------------------------------------ */
+/* ---- rendezvous -------------------------------------------------------------------- */
 
 enum { FAKE_WAYS = 3 };
 

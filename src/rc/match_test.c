@@ -67,7 +67,7 @@ static void remote_is_larger(bool larger)
 	remote_gid.raw[12] = larger ? 0xfe : 0;
 }
 
-/* ---- by key ------------------------------------------------------------------------- */
+/* ---- by key ------------------------------------------------------------------------ */
 
 static void a_stream_waits_for_its_qp(void)
 {
@@ -225,7 +225,7 @@ static void a_qp_connected_to_itself(void)
 	end_free(e);
 }
 
-/* ---- a carrier that cannot ------------------------------------------------------------ */
+/* ---- a carrier that cannot --------------------------------------------------------- */
 
 static void the_poll_group_is_full(void)
 {
@@ -280,7 +280,7 @@ static void a_stream_that_does_not_start(void)
 	end_free(e);
 }
 
-/* ---- who asks -------------------------------------------------------------------------- */
+/* ---- who asks ---------------------------------------------------------------------- */
 
 static void the_smaller_one_asks(void)
 {
@@ -364,7 +364,7 @@ static void the_cm_is_waited_for(void)
 	end_free(e);
 }
 
-/* ---- arrivals ------------------------------------------------------------------------------ */
+/* ---- arrivals ---------------------------------------------------------------------- */
 
 static struct end *accepting;
 static int accept_ret;
@@ -404,7 +404,7 @@ static void a_peer_has_asked_already(void)
 	end_free(e);
 }
 
-/* ---- attempts -------------------------------------------------------------------------------- */
+/* ---- attempts ---------------------------------------------------------------------- */
 
 static void attempts_end_with_the_wait(void)
 {
@@ -515,7 +515,7 @@ static void no_memory_for_an_attempt(void)
 	end_free(e);
 }
 
-/* ---- work that waits ------------------------------------------------------------------ */
+/* ---- work that waits --------------------------------------------------------------- */
 
 static void post_bad(struct end *e, uint64_t id)
 {
