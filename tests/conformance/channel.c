@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Event channels: the fd, fetching, acknowledging. */
+/* Event channels: the file descriptor under poll, select and epoll, rdma_get_cm_event()
+ * with signals and several threads, rdma_ack_cm_event(), and ids that migrate
+ * meanwhile. */
 #include "conf.h"
 
 #include <sched.h>

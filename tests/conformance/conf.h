@@ -191,8 +191,8 @@ void conf_quiet_(const char *file, int line, struct rdma_event_channel *ch, int 
 #define conf_quiet(ch, ms) conf_quiet_(__FILE__, __LINE__, ch, ms)
 /* Status of REJECTED when the peer's application rejects. */
 int conf_rejected(void);
-/* An event has these len bytes of private data: InfiniBand pads with zeros to the most
- * that there may be, iWARP tells the length. */
+/* The event has these len bytes of private data. InfiniBand pads them with zeros to the
+ * maximum (most); iWARP reports the length. */
 void conf_private_(const char *file, int line, const struct rdma_conn_param *got,
 		   const void *data, size_t len, size_t most);
 #define conf_private(got, data, len, most)                                       \

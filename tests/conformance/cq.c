@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Completion queues, their channels, shared receive queues' events. */
+/* Completion queues: arming and completion channels, overrun, destruction; and the events
+ * of shared receive queues. */
 #include "conf.h"
 
 static struct conf_pair c;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The attributes of ibv_modify_qp, state by state: which must be there, which may,
- * which values they take; and what ibv_query_qp makes of them. */
+/* The attributes of ibv_modify_qp(), state by state: which are required, which are
+ * optional, which values are refused; and what ibv_query_qp() returns afterwards. */
 #include "side.h"
 
 static struct side x, y;

@@ -73,8 +73,8 @@ void side_pair_with(struct side *x, struct side *y, struct side_opt ox,
 		    struct side_opt oy);
 /* Frees both sides and closes the device. */
 void side_pair_free(struct side *x, struct side *y);
-/* From now on the peer of this QP in RTS waits for its receives without trying again and
- * again: conf_settle() works. */
+/* From now on a peer that finds no receive at this QP, which is in RTS, tries again every
+ * 491 ms only: conf_settle() works meanwhile. */
 void rarely_not_ready(struct side *s);
 /* Sends, writes and reads 100000 bytes from x to y. */
 void exchange(struct side *x, struct side *y, uint32_t seed);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* For fuzz targets whose peer passes descriptors over a unix socket. */
+/* For fuzz targets that play a peer which sends descriptors over a unix socket. */
 #ifndef ANYRDMA_FUZZ_PASSING_H
 #define ANYRDMA_FUZZ_PASSING_H
 

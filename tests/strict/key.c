@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Keys that are wrong, or no longer right. */
+/* Keys that do not exist, and keys of regions that were deregistered or registered
+ * anew. */
 #include "strict.h"
 
 static void wrong_rkeys(void)

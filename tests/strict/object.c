@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* What is in use cannot be destroyed, and is not harmed by the attempt. */
+/* An object that others use cannot be destroyed, and works on after the attempt. Memory
+ * is not touched any more when its QP has ended. */
 #include "strict.h"
 
 static void pd_in_use(void)

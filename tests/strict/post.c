@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* What is refused when it is posted: too many SGEs, too much inline data, too long
- * messages, wrong atomics, wrong states, full queues. A refused work request leaves
- * no trace: those before it in the chain are carried out, the QP goes on. */
+/* Work requests that are refused when they are posted: too many SGEs, too much inline
+ * data, messages that are too long, wrong atomics, wrong states, full queues. A refused
+ * request changes nothing: those before it in the chain are carried out, and the QP works
+ * on. */
 #include "strict.h"
 
 #include <sys/mman.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Completion queues that overrun, unsignalled work, the order of completions, and
- * which request a failure names. */
+/* Completion queues that overrun, unsignalled requests, the order of completions, and
+ * which request a completion with an error names. */
 #include "strict.h"
 
 static struct ibv_send_wr write_wr(uint64_t wr_id, struct ibv_sge *sge)

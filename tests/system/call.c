@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Connections between processes of one host that share memory, and those where they
- * cannot: which way they take, who is reached, and that the events are the same. */
+/* Connections between processes of one host: when they use shared memory and when TCP,
+ * which listener they reach, and that the events are the same. */
 #include "lab.h"
 
 #include <sys/wait.h>

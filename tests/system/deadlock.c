@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Receiving never waits for sending: floods in both directions through send
- * buffers far too small for them. Each end has its own process. */
+/* Receiving never waits for sending: two processes send much to each other at the same
+ * time, through socket buffers that are far too small for it. */
 #include "lab.h"
 
 #include <sched.h>

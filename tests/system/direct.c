@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* RDMA writes and reads that the target hears nothing of. */
+/* Direct access: RDMA writes and reads that the initiator carries out on the target's
+ * memory itself, without a message to the target. */
 #include "far.h"
 #include "watch.h"
 

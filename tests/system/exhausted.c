@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* No file descriptors left: errors and events, never a crash or a hang, and all
- * is well again when there are some. */
+/* A process without free file descriptors: calls fail with an errno or an event, nothing
+ * crashes or hangs, and everything works again when there are descriptors. */
 #include "lab.h"
 
 #include <sys/resource.h>

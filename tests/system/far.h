@@ -25,17 +25,18 @@ extern bool far_rtr;  /* the target stays in RTR */
 extern bool far_bare; /* the target has no memory yet */
 extern bool far_refused; /* one of them may not access the other's memory */
 
-/* The environment of both, for those who do not far_start(). The library reads it when it
- * is first used. */
+/* Sets the environment variables that both processes need; far_start() does it. The
+ * library reads them when it is first used. */
 void far_env(void);
-/* Skips the case where this process may not look into that one. */
+/* Skips the case where process_vm_readv() of the peer's memory is not allowed. */
 void far_need_process_vm(const struct peer *p);
-/* Forks the target, which runs fn. Before the library is used. */
+/* Forks the target, which runs fn. To be called before the library is used. */
 struct peer far_start(void (*fn)(struct peer *me, void *arg), void *arg);
-/* n connected pairs; the target is who (1), the case 0. Both call it. They have access to
- * each other's memory then, unless ANYRDMA_DIRECT is off. */
+/* Connects n pairs of sides, far_side[0] to [n-1]. Both processes call it: the case with
+ * who 0, the target with who 1. They have access to each other's memory then, unless
+ * ANYRDMA_DIRECT is off. */
 void far_open(int who, unsigned n);
-/* Both have come here. */
+/* Returns when both processes have called it. */
 void far_meet(void);
 /* Posts a write or read of len bytes between far_side[i].b + off and the same place
  * at the target. */
@@ -66,18 +67,17 @@ struct far_window {
 };
 struct far_window far_window_bind(void);
 void far_window_free(struct far_window *w);
-/* A target that is told when to end. */
+/* A target that does nothing until far_end(); and its end. */
 void far_idle(struct peer *me, void *arg);
-/* Its end. */
 void far_end(struct peer *t);
 
 /* From now on process_vm_readv() and _writev() fail with this errno, in this process. */
 void far_forbid_process_vm(int with);
-/* The next call waits until `run` has returned in the thread that this returns; those
- * after it fail with ENOSYS. */
+/* The next process_vm_*() call of this process blocks until run() has returned, in the
+ * thread that is returned here; calls after it fail with ENOSYS. */
 pthread_t far_hold_process_vm(void (*run)(void));
-/* Deregisters in a thread; it is through, or sleeps because the peer was stopped in our
- * memory. Once in a case. */
+/* Calls ibv_dereg_mr() in a thread. The second tells whether that has returned, or sleeps
+ * because the peer is stopped in the middle of an access. Once in a case. */
 pthread_t far_dereg(struct ibv_mr *mr);
 bool far_dereg_stands(void);
 

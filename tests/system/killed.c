@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The peer process is killed (-9) in each state of a connection. */
+/* The peer process is killed (SIGKILL) in each state of a connection: the events and
+ * completions that the other process gets. */
 #include "lab.h"
 
 static struct end e;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* As many objects as the device promises, at once and one after the other: what is
- * destroyed leaves neither memory nor descriptors behind, and numbers come back
- * only after a while. */
+/* As many objects as the device reports, all at once and one after the other. Destroyed
+ * objects leave neither memory nor descriptors in use, and their numbers are not used
+ * again at once. */
 #include "../inuse.h"
 #include "lab.h"
 #include "side.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Thousands of connections between two processes that share memory: no descriptor for
- * any of them, traffic on some, all of them end. */
+/* Thousands of connections between two processes that share memory: none of them costs a
+ * descriptor, some carry data, all of them end. */
 #include "../inuse.h"
 #include "lab.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Another user takes the abstract unix names by which processes find each other: nobody
- * believes it, nothing is told to it, and whom it is in the way of still works, by the
- * next name or by TCP. */
+/* Another user has taken the abstract unix names by which processes find each other.
+ * Nobody connects to it or tells it anything, and connections that its names are in the
+ * way of are made nevertheless, under the next name or over TCP. */
 #include "far.h"
 
 #include <sched.h>

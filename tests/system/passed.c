@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Descriptors that a hostile process of our user hands over, and that have whoever uses
- * or closes them wait: in place of those that a link is made of (shm/greeting.h), beside
- * them, and in messages about direct access (shm/grant.h); from who connects to us, and
- * from who listens where we connect. Meanwhile others get their connections and move
- * data. */
+/* A hostile process of the same user passes descriptors that block whoever uses or closes
+ * them (blocking.h): in place of those that a link is made of (shm/greeting.h), in
+ * addition to them, and in messages about direct access (shm/grant.h). It connects to the
+ * library, or listens where the library connects. Meanwhile other processes get their
+ * connections and move data. */
 #include "../fdpassing.h"
 #include "../inuse.h"
 #include "blocking.h"

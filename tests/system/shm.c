@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Two processes of one host over shared memory, and how one of them ends: the other
- * gets the right completions at once, and nothing is left. Each case sees to it
- * that it is shared memory that it looks at. */
+/* Two processes of one host over shared memory, one of which ends: the other one gets the
+ * right completions at once, and no link or descriptor stays. Each case checks that a
+ * link is in use. */
 #include "../inuse.h"
 #include "far.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The peer process stands still for five seconds (SIGSTOP, SIGCONT), in each
- * state of a connection, as under a debugger: nothing is lost. */
+/* The peer process is stopped for five seconds (SIGSTOP, SIGCONT) in each state of a
+ * connection, as by a debugger: nothing is lost. */
 #include "lab.h"
 
 static struct end e;
