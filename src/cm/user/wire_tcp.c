@@ -14,17 +14,6 @@
 #include <sys/epoll.h>
 #include <sys/socket.h>
 
-/* The id's lock guards all of it. Freed when the loop has forgotten the socket. */
-struct tcp_wire {
-	struct user_wire head; /* .id: counted while `watched` */
-	struct loop_fd lf;     /* .fd: the socket */
-	bool watched;	       /* lf is in the loop */
-	bool reserve;	       /* passive: of struct tcp_socket */
-	bool key_sent;	       /* passive: the key of the reply has been sent ahead */
-	size_t sent;	       /* active: bytes of the request */
-	struct tcp_frame in;   /* active: the reply */
-};
-
 static void tcp_ready(struct loop_fd *lf, uint32_t revents);
 
 /* ---- the socket ------------------------------------------------------------------ */
@@ -34,54 +23,67 @@ static struct tcp_wire *to_tcp(const struct user_id *u)
 	return container_of(u->wire, struct tcp_wire, head);
 }
 
-static struct tcp_wire *wire_new(struct user_id *u, struct tcp_socket s) REQUIRES(u->lock)
+struct tcp_wire *tcp_wire_new(struct tcp_socket s)
 {
 	struct tcp_wire *w = calloc(1, sizeof(*w));
 
 	if (!w)
 		return NULL;
 	w->head.ops = &user_wire_tcp;
-	w->head.id = u;
+	w->s = s;
 	w->lf.fd = s.fd;
 	w->lf.ready = tcp_ready;
-	w->reserve = s.reserve;
-	u->wire = &w->head;
 	return w;
+}
+
+static void wire_free(struct tcp_wire *w)
+{
+	if (w->l)
+		tcp_listener_put(w->l);
+	free(w);
 }
 
 static void wire_done(struct loop_fd *lf)
 {
 	struct tcp_wire *w = container_of(lf, struct tcp_wire, lf);
 
-	user_put(w->head.id);
-	free(w);
+	if (w->head.id)
+		user_put(w->head.id);
+	wire_free(w);
 }
 
-/* The wire ends, out of the loop; the caller owns the socket. */
-static struct tcp_socket wire_end(struct user_id *u) REQUIRES(u->lock)
+struct tcp_socket tcp_wire_end(struct tcp_wire *w)
 {
-	struct tcp_wire *w = to_tcp(u);
-	struct tcp_socket s = { .fd = w->lf.fd, .reserve = w->reserve };
+	struct tcp_socket s = w->s;
 
-	u->wire = NULL;
 	if (w->watched)
 		cm_dev->loop_fd_del(&w->lf, wire_done);
 	else
-		free(w);
+		wire_free(w);
 	return s;
 }
 
-static int wire_watch(struct tcp_wire *w, uint32_t events)
+/* The id's wire ends. */
+static struct tcp_socket wire_end(struct user_id *u) REQUIRES(u->lock)
+{
+	struct tcp_wire *w = to_tcp(u);
+
+	u->wire = NULL;
+	return tcp_wire_end(w);
+}
+
+int tcp_wire_watch(struct tcp_wire *w, uint32_t events)
 {
 	int ret;
 
 	if (w->watched)
 		return cm_dev->loop_fd_mod(&w->lf, events);
 	w->lf.events = events;
-	user_get(w->head.id);
+	if (w->head.id)
+		user_get(w->head.id);
 	ret = cm_dev->loop_fd_add(&w->lf);
 	w->watched = !ret;
-	if (ret)
+	if (ret && w->head.id)
 		user_put(w->head.id);
 	return ret;
 }
@@ -102,23 +104,24 @@ static void socket_options(const struct user_id *u, int fd)
 		setsockopt(fd, IPPROTO_IPV6, IPV6_TCLASS, &tos, sizeof(tos));
 }
 
-int tcp_frame_read(int fd, struct tcp_frame *in, struct mpa_frame *f)
+int tcp_wire_read(struct tcp_wire *w, struct mpa_frame *f)
 {
 	ssize_t got;
 	int ret;
 
 	for (;;) {
-		ret = mpa_decode(in->data, in->len, f);
+		ret = mpa_decode(w->in, w->in_len, f);
 		if (ret != -EAGAIN)
 			return ret;
-		got = recv(fd, in->data + in->len, mpa_want(in->data, in->len), MSG_DONTWAIT);
+		got = recv(w->s.fd, w->in + w->in_len, mpa_want(w->in, w->in_len),
+			   MSG_DONTWAIT);
 		if (got < 0 && errno == EINTR)
 			continue;
 		if (got < 0)
 			return errno == EWOULDBLOCK ? -EAGAIN : -errno;
 		if (!got)
 			return -ENOTCONN;
-		in->len += (size_t)got;
+		w->in_len += (size_t)got;
 	}
 }
 
@@ -166,7 +169,7 @@ static int send_request(struct user_id *u) REQUIRES(u->lock)
 	ssize_t got;
 
 	while (w->sent < u->req->len) {
-		got = send(w->lf.fd, u->req->frame + w->sent, u->req->len - w->sent,
+		got = send(w->s.fd, u->req->frame + w->sent, u->req->len - w->sent,
 			   MSG_NOSIGNAL | MSG_DONTWAIT);
 		if (got < 0 && errno == EINTR)
 			continue;
@@ -187,11 +190,11 @@ static void await_rep_ready(struct user_id *u) REQUIRES(u->lock)
 		user_connect_failed(u, -sent);
 		return;
 	}
-	ret = tcp_frame_read(w->lf.fd, &w->in, &f);
+	ret = tcp_wire_read(w, &f);
 	if (ret == -EAGAIN) {
-		if (w->in.len >= MPA_KEY_LEN && !u->req_acked)
+		if (w->in_len >= MPA_KEY_LEN && !u->req_acked)
 			user_req_acked(u);
-		ret = wire_watch(w, EPOLLIN | (sent ? EPOLLOUT : 0));
+		ret = tcp_wire_watch(w, EPOLLIN | (sent ? EPOLLOUT : 0));
 		if (ret)
 			user_unreachable(u, -ret);
 	} else if (ret == -EPROTO) {
@@ -211,7 +214,7 @@ static void connected(struct user_id *u) REQUIRES(u->lock)
 
 static void connecting_ready(struct user_id *u) REQUIRES(u->lock)
 {
-	int fd = to_tcp(u)->lf.fd, err = 0;
+	int fd = to_tcp(u)->s.fd, err = 0;
 	socklen_t len = sizeof(err);
 	struct sockaddr_storage ss;
 	socklen_t ss_len = sizeof(ss);
@@ -231,16 +234,20 @@ static int wire_socket(struct user_id *u) REQUIRES(u->lock)
 {
 	struct sockaddr_storage from = u->src;
 	struct tcp_socket s = { 0 };
+	struct tcp_wire *w;
 	int one = 1;
 
 	s.fd = socket(from.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
 	if (s.fd < 0)
 		return -errno;
 	s.fd = cm_dev->fd_take(s.fd);
-	if (!wire_new(u, s)) {
+	w = tcp_wire_new(s);
+	if (!w) {
 		cm_dev->fd_close(s.fd);
 		return -ENOMEM;
 	}
+	w->head.id = u;
+	u->wire = &w->head;
 	socket_options(u, s.fd);
 	sa_set_port((struct sockaddr *)&from, 0);
 	setsockopt(s.fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, &one, sizeof(one));
@@ -268,12 +275,12 @@ static void tcp_connect(struct user_id *u)
 		return;
 	}
 	sa_set_port((struct sockaddr *)&to, (uint16_t)port);
-	if (!connect(to_tcp(u)->lf.fd, (struct sockaddr *)&to, sa_len((struct sockaddr *)&to))) {
+	if (!connect(to_tcp(u)->s.fd, (struct sockaddr *)&to, sa_len((struct sockaddr *)&to))) {
 		connected(u);
 	} else if (errno != EINPROGRESS) {
 		user_connect_failed(u, errno);
 	} else {
-		ret = wire_watch(to_tcp(u), EPOLLOUT);
+		ret = tcp_wire_watch(to_tcp(u), EPOLLOUT);
 		if (ret)
 			user_unreachable(u, -ret);
 	}
@@ -281,21 +288,29 @@ static void tcp_connect(struct user_id *u)
 
 /* ---- passive --------------------------------------------------------------------- */
 
+/* Loop thread, and `from` is pending no more. */
 static int tcp_attach(struct user_id *child, void *from)
 {
-	const struct tcp_socket *s = from;
-	struct tcp_wire *w;
-	int ret;
+	struct tcp_wire *w = from;
+	int ret = 0;
 
 	lock_assert_held(&child->lock);
-	w = wire_new(child, *s);
-	if (!w)
-		return -ENOMEM;
-	socket_options(child, s->fd);
-	ret = wire_watch(w, EPOLLIN);
-	if (ret)
-		wire_end(child); /* the socket stays the caller's */
-	return ret;
+	w->head.id = child;
+	if (w->watched)
+		user_get(child);
+	else
+		ret = tcp_wire_watch(w, EPOLLIN);
+	if (ret) {
+		w->head.id = NULL;
+		return ret;
+	}
+	/* Not the last reference: w was pending a moment ago, so the listener's descriptor
+	 * is in the loop until this callback returns. */
+	tcp_listener_put(w->l);
+	w->l = NULL;
+	child->wire = &w->head;
+	socket_options(child, w->s.fd);
+	return 0;
 }
 
 static int tcp_ack_request(struct user_id *u)
@@ -309,7 +324,7 @@ static int tcp_ack_request(struct user_id *u)
 	if (w->key_sent || !u->conn.extended)
 		return 0;
 	mpa_reply_key(key);
-	if (send(w->lf.fd, key, sizeof(key), MSG_NOSIGNAL | MSG_DONTWAIT) !=
+	if (send(w->s.fd, key, sizeof(key), MSG_NOSIGNAL | MSG_DONTWAIT) !=
 	    (ssize_t)sizeof(key))
 		return -EPIPE;
 	w->key_sent = true;
@@ -370,7 +385,7 @@ static void tcp_reject(struct user_id *u, const uint8_t *rej, size_t len)
 static enum user_todo req_rcvd_ready(struct user_id *u) REQUIRES(u->lock)
 {
 	char byte;
-	ssize_t got = recv(to_tcp(u)->lf.fd, &byte, 1, MSG_DONTWAIT);
+	ssize_t got = recv(to_tcp(u)->s.fd, &byte, 1, MSG_DONTWAIT);
 
 	if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR))
 		return TODO_NOTHING;
@@ -398,6 +413,10 @@ static void tcp_ready(struct loop_fd *lf, uint32_t revents)
 	enum user_todo todo = TODO_NOTHING;
 
 	(void)revents; /* errors show in the next call on the socket */
+	if (!u) {
+		tcp_pending_ready(w);
+		return;
+	}
 	lock_get(&u->lock);
 	if (u->wire == &w->head)
 		todo = tcp_poll(u);

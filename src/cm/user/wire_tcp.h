@@ -7,25 +7,53 @@
 
 #include "cm/user/user.h"
 
-/* An accepted socket, non-blocking and in the set of our descriptors. */
+/* A socket, non-blocking and in the set of our descriptors. */
 struct tcp_socket {
 	int fd;
 	bool reserve; /* it was accepted with the reserve descriptor */
 };
 
-/* user_incoming.from is a struct tcp_socket. */
-extern const struct user_wire_ops user_wire_tcp;
+struct tcp_listener;
 
-/* A frame that is being read. */
-struct tcp_frame {
-	size_t len;
-	uint8_t data[MPA_FRAME_MAX];
+/* A wire. One that was accepted is `pending`, without an id, until its request is whole:
+ * the lock of the tcp_listener guards it then. From attach() on, and on the active side,
+ * it is the lock of the id. Freed by tcp_wire_done(). */
+struct tcp_wire {
+	struct user_wire head; /* .id: counted while `watched`; NULL while pending. Only
+				* the loop thread changes it once lf is in the loop */
+	struct tcp_socket s;
+	struct loop_fd lf;
+	bool watched;	 /* lf is in the loop */
+	bool key_sent;	 /* passive: the key of the reply has been sent ahead */
+	size_t sent;	 /* active: bytes of the request */
+	size_t in_len;	 /* the request or the reply, as far as it has come */
+	uint8_t in[MPA_FRAME_MAX];
+
+	/* wire_tcp_listener.c */
+	struct tcp_listener *l; /* while pending: counted */
+	struct list pending;	/* linked while pending */
+	uint8_t origin;
+	struct sockaddr_storage peer;
+	uint64_t since; /* ns: accepted */
 };
 
+/* user_incoming.from is a struct tcp_wire. */
+extern const struct user_wire_ops user_wire_tcp;
+
+struct tcp_wire *tcp_wire_new(struct tcp_socket s);
+/* The loop has it for these events from now on, or -errno. */
+int tcp_wire_watch(struct tcp_wire *w, uint32_t events);
+/* Takes it out of the loop and frees it. The caller owns the socket, and may use w in
+ * the loop thread until its callback returns if w was watched. */
+struct tcp_socket tcp_wire_end(struct tcp_wire *w);
 /* Reads no byte past the frame: what follows a reply belongs to the stream. Length of
- * the frame, and *f, which points into in->data; -EAGAIN; -EPROTO; -ENOTCONN for the
- * end; -errno. */
-int tcp_frame_read(int fd, struct tcp_frame *in, struct mpa_frame *f);
+ * the frame, and *f, which points into w->in; -EAGAIN; -EPROTO; -ENOTCONN for the end;
+ * -errno. */
+int tcp_wire_read(struct tcp_wire *w, struct mpa_frame *f);
+
+/* Loop thread, no lock held: a wire without an id is readable. */
+void tcp_pending_ready(struct tcp_wire *w);
+void tcp_listener_put(struct tcp_listener *l);
 
 /* Closes a socket. The reserve descriptor is kept as the reserve. */
 void tcp_socket_close(struct tcp_socket s);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* The listening side of the TCP wire. The accept queue is drained at once. A connection
- * is `pending` until its request is whole; then its socket goes to the listener, as the
- * wire of a child. The reserve descriptor is here too.
+ * is a wire without an id (`pending`) until its request is whole; then the listener makes
+ * a child, whose wire it becomes. The reserve descriptor is here too.
  *
  * accept() stops for a while (`paused`) when there are no descriptors, when the listener
  * has too many requests, or when too many connections are pending and all of them are
@@ -29,31 +29,19 @@ enum {
 struct tcp_listener {
 	struct user_wire_listener head; /* .id: counted until the struct is freed */
 	atomic_int refs; /* one of each: tcp_unlisten(), the loop (lf), the armed timer,
-			  * every pending connection that is in the loop */
+			  * every pending wire */
 	struct lock lock; /* guards all below. Order: before the lock of the id */
 	struct loop_fd lf;
 	bool stopped;
 	bool paused;
 	bool full;		 /* paused because too many are pending */
 	uint64_t resume_at;	 /* ns, while paused */
-	struct list pending;	 /* oldest first */
+	struct list pending;	 /* struct tcp_wire, oldest first, all in the loop when the
+				  * lock is free */
 	uint32_t pending_count;
 	struct origins origins;	 /* where these come from */
 	struct loop_timer timer; /* end of the pause, or the oldest pending is late */
 	uint64_t timer_at;	 /* ns; 0: not armed */
-};
-
-/* The listener's lock guards it. Only the loop thread hands it over or drops it, but for
- * the end of the listener. Freed when the loop has forgotten it. */
-struct pending {
-	struct list node; /* unlinked: it has ended, the socket is somebody else's */
-	struct tcp_listener *l;
-	struct loop_fd lf;
-	bool reserve;		      /* of struct tcp_socket */
-	uint8_t origin;
-	struct sockaddr_storage peer;
-	uint64_t since;		      /* ns: accepted */
-	struct tcp_frame in;
 };
 
 /* ---- the reserve descriptor ------------------------------------------------------ */
@@ -114,7 +102,7 @@ void tcp_socket_close(struct tcp_socket s)
 
 /* ---- the listener's life, pause and timer ---------------------------------------- */
 
-static void listener_put(struct tcp_listener *l)
+void tcp_listener_put(struct tcp_listener *l)
 {
 	if (atomic_fetch_sub_explicit(&l->refs, 1, memory_order_acq_rel) != 1)
 		return;
@@ -135,7 +123,7 @@ static void timer_by(struct tcp_listener *l, uint64_t when) REQUIRES(l->lock)
 	l->timer_at = when;
 	listener_get(l);
 	if (!cm_dev->loop_timer_set(&l->timer, when))
-		listener_put(l);
+		tcp_listener_put(l);
 }
 
 static void pause_accept(struct tcp_listener *l, bool full) REQUIRES(l->lock)
@@ -155,126 +143,99 @@ static void resume_accept(struct tcp_listener *l) REQUIRES(l->lock)
 
 /* ---- pending connections --------------------------------------------------------- */
 
-static void pending_ready(struct loop_fd *lf, uint32_t revents);
-
-static void pending_free(struct pending *p)
+static struct tcp_wire *pending_new(struct tcp_listener *l, struct tcp_socket s,
+				    const struct sockaddr_storage *peer) REQUIRES(l->lock)
 {
-	listener_put(p->l);
-	free(p);
-}
+	struct tcp_wire *w = tcp_wire_new(s);
 
-static void pending_done(struct loop_fd *lf)
-{
-	pending_free(container_of(lf, struct pending, lf));
-}
-
-static struct pending *pending_new(struct tcp_listener *l, struct tcp_socket s,
-				   const struct sockaddr_storage *peer) REQUIRES(l->lock)
-{
-	struct pending *p = calloc(1, sizeof(*p));
-
-	if (!p)
+	if (!w)
 		return NULL;
-	p->l = l;
+	w->l = l;
 	listener_get(l);
-	p->lf = (struct loop_fd){ .fd = s.fd, .events = EPOLLIN, .ready = pending_ready };
-	p->reserve = s.reserve;
-	p->peer = *peer;
-	p->origin = origin_of((const struct sockaddr *)peer);
-	p->since = user_now();
-	list_add_tail(&l->pending, &p->node);
-	l->origins.from[p->origin]++;
+	w->peer = *peer;
+	w->origin = origin_of((const struct sockaddr *)peer);
+	w->since = user_now();
+	list_add_tail(&l->pending, &w->pending);
+	l->origins.from[w->origin]++;
 	l->pending_count++;
-	return p;
+	return w;
 }
 
-/* It is pending no more: the caller has the socket. */
-static struct tcp_socket pending_leave(struct tcp_listener *l, struct pending *p)
-	REQUIRES(l->lock)
+static void pending_leave(struct tcp_listener *l, struct tcp_wire *w) REQUIRES(l->lock)
 {
-	list_del(&p->node);
-	l->origins.from[p->origin]--;
+	list_del(&w->pending);
+	l->origins.from[w->origin]--;
 	l->pending_count--;
 	if (l->full && l->pending_count <= USER_HALF_OPEN_MAX / 2)
 		resume_accept(l);
-	return (struct tcp_socket){ .fd = p->lf.fd, .reserve = p->reserve };
 }
 
-static void dropped(const struct sockaddr_storage *peer, const char *why)
+static void drop(struct tcp_wire *w, const char *why)
 {
 	char a[PORT_ADDR_STR];
 
 	log_info("connection from %s is dropped: %s",
-		 sa_str((const struct sockaddr *)peer, a), why);
+		 sa_str((struct sockaddr *)&w->peer, a), why);
+	tcp_socket_close(tcp_wire_end(w));
 }
 
-/* The socket is out of the loop, and ours. No lock held. */
-static void hand_over(struct tcp_listener *l, const struct pending *p, struct tcp_socket s,
-		      const struct mpa_frame *f)
+/* The request is whole, the wire pending no more. No lock held. */
+static void hand_over(struct tcp_listener *l, struct tcp_wire *w, const struct mpa_frame *f)
 {
 	struct user_incoming in = {
 		.wire = &user_wire_tcp,
-		.from = &s,
-		.dst = p->peer,
+		.from = w,
+		.dst = w->peer,
 		.frame = f,
-		.reject = s.reserve ? REJ_NO_RESOURCES : 0,
+		.reject = w->s.reserve ? REJ_NO_RESOURCES : 0,
 	};
 	socklen_t len = sizeof(in.src);
 	int ret;
 
-	getsockname(s.fd, (struct sockaddr *)&in.src, &len);
+	getsockname(w->s.fd, (struct sockaddr *)&in.src, &len);
 	ret = user_listener_request(l->head.id, &in);
-	if (!ret)
-		return;
-	if (ret != -ENOENT && ret != -ENOMEM)
-		dropped(&p->peer, "its socket cannot be watched");
-	tcp_socket_close(s);
+	if (ret == -ENOENT || ret == -ENOMEM)
+		tcp_socket_close(tcp_wire_end(w));
+	else if (ret)
+		drop(w, "its socket cannot be watched");
 }
 
-/* Reads what has come. True: the request is not whole, p is pending still; else it has
- * ended, and the lock was released for a moment. late: it must end. */
-static bool pending_read(struct tcp_listener *l, struct pending *p, bool watched, bool late)
+/* Reads what has come, in the loop thread. The wire stays pending if the request is not
+ * whole; else it ends or becomes a child's, and the lock is released for a moment.
+ * late: it must not stay. */
+static void pending_read(struct tcp_listener *l, struct tcp_wire *w, bool late)
 	REQUIRES(l->lock)
 {
-	struct tcp_socket s;
+	const char *why = NULL;
 	struct mpa_frame f;
-	int ret = tcp_frame_read(p->lf.fd, &p->in, &f);
+	int ret = tcp_wire_read(w, &f);
 
-	if (ret == -EAGAIN && !late) {
-		ret = watched ? 0 : cm_dev->loop_fd_add(&p->lf);
-		if (!ret)
-			return true;
-		ret = -EBUSY;
-	}
-	s = pending_leave(l, p);
-	/* The loop frees it after this callback. */
-	if (watched)
-		cm_dev->loop_fd_del(&p->lf, pending_done);
+	if (ret == -EAGAIN && late)
+		why = "no whole request in time";
+	else if (ret == -EAGAIN && !w->watched && tcp_wire_watch(w, EPOLLIN))
+		why = "its socket cannot be watched";
+	else if (ret == -EAGAIN)
+		return;
+	else if (ret == -EPROTO)
+		why = "what it sent is no MPA request";
+	else if (ret < 0)
+		why = "it ended before its request";
+	pending_leave(l, w);
 	lock_put(&l->lock);
-	if (ret >= 0) {
-		hand_over(l, p, s, &f);
-	} else {
-		dropped(&p->peer, ret == -EAGAIN ? "no whole request in time" :
-				  ret == -EBUSY	 ? "its socket cannot be watched" :
-				  ret == -EPROTO ? "what it sent is no MPA request" :
-						   "it ended before its request");
-		tcp_socket_close(s);
-	}
-	if (!watched)
-		pending_free(p);
+	if (why)
+		drop(w, why);
+	else
+		hand_over(l, w, &f);
 	lock_get(&l->lock);
-	return false;
 }
 
-static void pending_ready(struct loop_fd *lf, uint32_t revents)
+void tcp_pending_ready(struct tcp_wire *w)
 {
-	struct pending *p = container_of(lf, struct pending, lf);
-	struct tcp_listener *l = p->l;
+	struct tcp_listener *l = w->l;
 
-	(void)revents; /* errors show in recv() */
 	lock_get(&l->lock);
-	if (list_linked(&p->node))
-		pending_read(l, p, true, false);
+	if (list_linked(&w->pending))
+		pending_read(l, w, false);
 	lock_put(&l->lock);
 }
 
@@ -336,33 +297,31 @@ static int accept_socket(struct tcp_listener *l, struct tcp_socket *s,
 	}
 }
 
-/* The oldest pending connection of the origin with the most of them. */
-static struct pending *oldest_of_most(struct tcp_listener *l) REQUIRES(l->lock)
+/* The oldest pending wire of the origin with the most of them. */
+static struct tcp_wire *oldest_of_most(struct tcp_listener *l) REQUIRES(l->lock)
 {
 	uint32_t most = origin_most(&l->origins);
-	struct pending *p;
+	struct tcp_wire *w;
 
-	list_for_each(p, &l->pending, node)
-		if (l->origins.from[p->origin] == most)
-			return p;
+	list_for_each(w, &l->pending, pending)
+		if (l->origins.from[w->origin] == most)
+			return w;
 	return NULL;
 }
 
-static void displace(struct tcp_listener *l, struct pending *p) REQUIRES(l->lock)
+static void displace(struct tcp_listener *l, struct tcp_wire *w) REQUIRES(l->lock)
 {
-	struct tcp_socket s = pending_leave(l, p);
-
 	log_info("RDMA port %u: a silent stream makes room for another",
 		 l->head.id->port.num);
-	cm_dev->loop_fd_del(&p->lf, pending_done);
-	tcp_socket_close(s);
+	pending_leave(l, w);
+	tcp_socket_close(tcp_wire_end(w));
 }
 
 /* Accepts one connection. False: enough for now. The lock may be released for a
  * moment. */
 static bool accept_one(struct tcp_listener *l) REQUIRES(l->lock)
 {
-	struct pending *old = NULL, *p;
+	struct tcp_wire *old = NULL, *w;
 	struct sockaddr_storage peer;
 	struct tcp_socket s;
 	int ret = user_listener_room(l->head.id);
@@ -388,15 +347,15 @@ static bool accept_one(struct tcp_listener *l) REQUIRES(l->lock)
 	}
 	s.fd = cm_dev->fd_take(s.fd);
 	sa_unmap(&peer);
-	p = pending_new(l, s, &peer);
-	if (!p) {
+	w = pending_new(l, s, &peer);
+	if (!w) {
 		cm_dev->fd_close(s.fd);
 		return false;
 	}
 	if (old)
 		displace(l, old);
-	timer_by(l, p->since + USER_REQUEST_MS * MSEC);
-	pending_read(l, p, false, false);
+	timer_by(l, w->since + USER_REQUEST_MS * MSEC);
+	pending_read(l, w, false);
 	return true;
 }
 
@@ -423,17 +382,17 @@ static void listener_timeout(struct loop_timer *t)
 {
 	struct tcp_listener *l = container_of(t, struct tcp_listener, timer);
 	uint64_t now = user_now();
-	struct pending *p;
+	struct tcp_wire *w;
 
 	lock_get(&l->lock);
 	l->timer_at = 0;
 	while (!list_empty(&l->pending)) {
-		p = list_entry(l->pending.next, struct pending, node);
-		if (now < p->since + USER_REQUEST_MS * MSEC) {
-			timer_by(l, p->since + USER_REQUEST_MS * MSEC);
+		w = list_entry(l->pending.next, struct tcp_wire, pending);
+		if (now < w->since + USER_REQUEST_MS * MSEC) {
+			timer_by(l, w->since + USER_REQUEST_MS * MSEC);
 			break;
 		}
-		pending_read(l, p, true, true);
+		pending_read(l, w, true);
 	}
 	if (l->paused && !l->stopped && now >= l->resume_at) {
 		reserve_refill();
@@ -443,7 +402,7 @@ static void listener_timeout(struct loop_timer *t)
 		timer_by(l, l->resume_at);
 	}
 	lock_put(&l->lock);
-	listener_put(l);
+	tcp_listener_put(l);
 }
 
 /* ---- listen ---------------------------------------------------------------------- */
@@ -451,7 +410,7 @@ static void listener_timeout(struct loop_timer *t)
 static void listener_done(struct loop_fd *lf)
 {
 	cm_dev->fd_close(lf->fd);
-	listener_put(container_of(lf, struct tcp_listener, lf));
+	tcp_listener_put(container_of(lf, struct tcp_listener, lf));
 }
 
 static int listener_socket(struct user_id *u) REQUIRES(u->lock)
@@ -508,7 +467,7 @@ int tcp_listen(struct user_id *u, struct user_wire_listener **out)
 	if (ret) {
 		cm_dev->fd_close(fd);
 		atomic_init(&l->refs, 1);
-		listener_put(l);
+		tcp_listener_put(l);
 		return ret;
 	}
 	*out = &l->head;
@@ -518,23 +477,21 @@ int tcp_listen(struct user_id *u, struct user_wire_listener **out)
 void tcp_unlisten(struct user_wire_listener *head)
 {
 	struct tcp_listener *l = container_of(head, struct tcp_listener, head);
-	struct pending *p, *tmp;
+	struct tcp_wire *w, *tmp;
 
 	lock_get(&l->lock);
 	l->stopped = true;
 	l->full = false;
-	list_for_each_safe(p, tmp, &l->pending, node) {
-		struct tcp_socket s = pending_leave(l, p);
-
-		cm_dev->loop_fd_del(&p->lf, pending_done);
-		tcp_socket_close(s);
+	list_for_each_safe(w, tmp, &l->pending, pending) {
+		pending_leave(l, w);
+		tcp_socket_close(tcp_wire_end(w));
 	}
 	/* At once, and for copies in forked children too: the port is free when the
 	 * caller returns, the queue is reset. */
 	shutdown(l->lf.fd, SHUT_RDWR);
 	cm_dev->loop_fd_del(&l->lf, listener_done);
 	if (cm_dev->loop_timer_stop(&l->timer))
-		listener_put(l); /* not the last: the caller's is left */
+		tcp_listener_put(l); /* not the last: the caller's is left */
 	lock_put(&l->lock);
-	listener_put(l);
+	tcp_listener_put(l);
 }
