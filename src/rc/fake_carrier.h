@@ -60,6 +60,7 @@ struct fake_peer {
 	bool finish_now; /* finish() drops the reference at once, else in the loop thread */
 	bool likely, fetches;
 	atomic_bool silent;
+	atomic_bool consuming; /* the peer takes something whenever it is looked at */
 	atomic_uint_least64_t consumed;
 
 	/* what it was asked */
@@ -317,7 +318,11 @@ static bool fake_silent(struct stream *s, uint64_t budget)
 
 static uint64_t fake_consumed(struct stream *s)
 {
-	return atomic_load(&to_fake(s)->consumed);
+	struct fake_peer *p = to_fake(s);
+
+	if (atomic_load(&p->consuming))
+		atomic_fetch_add(&p->consumed, 1);
+	return atomic_load(&p->consumed);
 }
 
 static bool fake_fetches(struct stream *s, const struct wqe *w)
