@@ -275,7 +275,7 @@ static void no_overtaking(void)
 
 /* ---- the last byte ------------------------------------------------------------------- */
 
-enum { ROUNDS = 1000 * 1000, LAST = 2048, LINE = 64, SECONDS = 4 };
+enum { ROUNDS = 1000 * 1000, LAST = 2048, LINE = 64 };
 
 /* Spins on the last byte and never calls the library. Each round has another value,
  * so everything before it must have it too. */
@@ -315,7 +315,7 @@ static void last_byte(uint32_t shift)
 
 	far_open(0, 1);
 	far_meet();
-	end = conf_now() + SECONDS * 1000000000ull;
+	end = conf_now() + conf_rounds(2, 4) * 1000000000ull;
 	for (unsigned r = 1; r <= ROUNDS && conf_now() < end; r++) {
 		memset(far_side[0].b.p + shift, (int)(r % 251 + 1), LAST);
 		far_do(0, IBV_WR_RDMA_WRITE, shift, LAST, IBV_WC_SUCCESS);
