@@ -488,6 +488,6 @@ int main(int argc, char **argv)
 	T_RUN(a_carrier_that_does_not);
 	T_RUN(what_cannot_be_fetched_is_sent);
 	T_RUN(a_peer_that_never_fetches);
-	device_close();
+	T_RUN(nothing_is_left);
 	return t_done();
 }

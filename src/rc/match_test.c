@@ -615,6 +615,6 @@ int main(int argc, char **argv)
 	T_RUN(no_memory_for_an_attempt);
 	T_RUN(nobody_comes);
 	T_RUN(an_unreliable_peer_comes_late);
-	device_close();
+	T_RUN(nothing_is_left);
 	return t_done();
 }

@@ -624,6 +624,6 @@ int main(int argc, char **argv)
 	run_reads();
 	T_RUN(a_host_that_is_silent);
 	T_RUN(an_unreliable_peer_that_takes_nothing);
-	device_close();
+	T_RUN(nothing_is_left);
 	return t_done();
 }
