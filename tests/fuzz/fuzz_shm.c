@@ -35,7 +35,7 @@
 #include <unistd.h>
 
 enum {
-	F_HOST = 0x01,	   /* the library connects to us; else we to it */
+	F_LISTEN = 0x01,  /* the library connects to us; else we to it */
 	F_GREETING = 0x02, /* the next bytes are xored into our greeting */
 	F_DEAF = 0x04,	   /* nothing is taken from its ring */
 	F_REQUESTS = 0x08, /* sends, reads, atomics are posted */
@@ -50,7 +50,7 @@ enum act {
 	ACT_STREAM,   /* struct said, its body: a message of a stream */
 	ACT_RECORD,   /* u8 kind, u16 n, n bytes: any record */
 	ACT_SCRIBBLE, /* u32 where, u8 n, n bytes: anywhere in the segment */
-	ACT_INDEX,    /* u8 which, u32: head, doze or full of a ring */
+	ACT_INDEX,    /* u8 which, u32: head, consumer_sleeps or producer_waits */
 	ACT_WAKE,     /* its eventfd */
 	ACT_STEP,     /* time passes */
 	ACT_POST,     /* work for the QP */
@@ -330,14 +330,14 @@ static void map(struct run *r, int fd, int side)
 	atomic_store(&r->seg->direct[side].works, !(r->how & F_DEAF));
 }
 
-static void take_wake(struct run *r, int fd)
+static void accept_wake(struct run *r, int fd)
 {
-	r->wake = greeting_wake_take(fd);
+	r->wake = greeting_wake_accept(fd);
 	MUST(r->wake >= 0);
 	close(fd);
 }
 
-static bool visit(struct run *r)
+static bool link_connect(struct run *r)
 {
 	int memfd = memfd_create("fuzz", MFD_ALLOW_SEALING | MFD_CLOEXEC);
 	int wake = -1, own = greeting_wake_new(&wake), fds[2] = { memfd, wake };
@@ -358,7 +358,7 @@ static bool visit(struct run *r)
 	close(own);
 	good = !greeted(r, &got, 1);
 	if (good) {
-		take_wake(r, got);
+		accept_wake(r, got);
 		grant(r);
 	}
 	return good;
@@ -390,7 +390,7 @@ static void offer_file(const struct run *r)
 	close(wake);
 }
 
-static bool host(struct run *r, int listener)
+static bool link_accept(struct run *r, int listener)
 {
 	int wake = -1, own = greeting_wake_new(&wake), fds[2];
 	struct timeval patience = { .tv_sec = PATIENCE_S };
@@ -401,7 +401,7 @@ static bool host(struct run *r, int listener)
 	MUST(!greeted(r, fds, 2));
 	map(r, fds[0], 1);
 	close(fds[0]);
-	take_wake(r, fds[1]);
+	accept_wake(r, fds[1]);
 	greet(r, GREETING_OK, &wake, 1);
 	close(wake);
 	close(own);
@@ -413,7 +413,7 @@ static bool host(struct run *r, int listener)
 
 static void wake(struct run *r)
 {
-	atomic_store(&r->tx.sh->doze, 0);
+	atomic_store(&r->tx.sh->consumer_sleeps, 0);
 	if (r->wake >= 0)
 		MUST(!greeting_wake(r->wake));
 }
@@ -496,7 +496,9 @@ static void act_index(struct run *r)
 {
 	uint8_t which = input_u8(&r->in);
 	struct ring_shared *sh = &r->seg->ring[which & 1];
-	_Atomic uint32_t *p = which & 4 ? &sh->head : which & 2 ? &sh->doze : &sh->full;
+	_Atomic uint32_t *p = which & 4 ? &sh->head :
+			      which & 2 ? &sh->consumer_sleeps :
+					  &sh->producer_waits;
 
 	atomic_store(p, input_u32(&r->in));
 }
@@ -722,7 +724,7 @@ static int listen_high(unsigned *port)
 static void run(struct run *r)
 {
 	unsigned port = LOW_PORT;
-	int listener = r->how & F_HOST ? listen_high(&port) : -1;
+	int listener = r->how & F_LISTEN ? listen_high(&port) : -1;
 
 	r->qpn = port << 8 | 1;
 	r->w.qp = new_qp(r->how & F_UC ? IBV_QPT_UC : IBV_QPT_RC, dev.cq);
@@ -730,9 +732,9 @@ static void run(struct run *r)
 	connect_qp(r->w.qp, r->qpn, SQ_PSN, RQ_PSN);
 	for (int i = 0; i < 6 && r->how & F_REQUESTS; i++)
 		post_one(r);
-	if (!(r->how & F_HOST))
+	if (!(r->how & F_LISTEN))
 		offer_file(r);
-	if (r->how & F_HOST ? host(r, listener) : visit(r))
+	if (r->how & F_LISTEN ? link_accept(r, listener) : link_connect(r))
 		talk(r);
 	if (listener >= 0)
 		close(listener);

@@ -2,7 +2,7 @@
 /* A listener that is flooded, over TCP and by its unix name, by one process and by
  * several: what it keeps stops growing, goes when the flood is over, and honest clients
  * are served meanwhile. What may be kept is said in doc/security.md; links, which need
- * more than a stranger knows, are in src/shm/meet_test.c. */
+ * more than a stranger knows, are in src/shm/setup_test.c. */
 #include "../inuse.h"
 #include "lab.h"
 
