@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: BSD-2-Clause
-# A thin front for meson: `make` builds, `make demo` shows it, `make test` proves it.
+# A thin front for meson: `make` builds, `make demo` shows it, `make quick` and `make test` prove it.
 BUILD ?= build
 prefix ?= /usr/local
 DESTDIR ?=
 # Suites of `make test`: of the normal build and of the sanitizer builds, of which each takes what
 # it is better at finding fault with; `make test-asan SAN_SUITES=...` for others.
 SUITES ?= unit abi fuzz conformance strict stress system wire programs
+QUICK_SUITES ?= unit conformance strict
 SAN_SUITES ?=
 ASAN_SUITES ?= unit fuzz conformance strict stress
 TSAN_SUITES ?= unit conformance stress system
@@ -62,6 +63,13 @@ test:
 test-normal: all
 	rm -rf $(addprefix $(BUILD)/tap/,$(SUITES))
 	$(call run-suites,$(BUILD),$(SUITES))
+
+# What a change is tried with: the suites of single functions and of the API, in a minute. Most of
+# their programs wait most of the time, so more of them run at once than there are processors.
+quick: all
+	rm -rf $(BUILD)/tap
+	MESON_TESTTHREADS=$(shell expr 3 '*' $$(nproc)) $(call run-suites,$(BUILD),$(QUICK_SUITES))
+	scripts/test-summary $(BUILD)
 
 # Debian's programs with all their options, sizes and 10 s runs (doc/testing.md).
 test-programs: all
@@ -121,5 +129,5 @@ clean:
 
 # The suites share ports and processors.
 .NOTPARALLEL:
-.PHONY: all bench bench-vm check clean demo deps deps-vm fuzz install stress test test-asan test-asan-run \
+.PHONY: all bench bench-vm check clean demo deps deps-vm fuzz install quick stress test test-asan test-asan-run \
 	test-normal test-programs test-tsan test-tsan-run test-vm

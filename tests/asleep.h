@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Whether threads have blocked, from /proc: what a test waits for that wants somebody
- * to be in a call, instead of a time in which he should be. */
+/* Whether threads sleep, read from /proc. A test that needs another thread or process to
+ * be blocked in a call waits until that shows here, not for a time in which it should
+ * have got there. */
 #ifndef ANYRDMA_TESTS_ASLEEP_H
 #define ANYRDMA_TESTS_ASLEEP_H
 
@@ -38,9 +39,9 @@ static inline void asleep_look_again(void)
 	nanosleep(&(struct timespec){ .tv_nsec = 1000000 }, NULL);
 }
 
-/* It sleeps, and not only in passing (a lock, a page): several looks in a row see it
- * (maybe not the same sleep: some waits poll). Also when it is gone: then it will not
- * block any more. */
+/* The thread sleeps, and not only for a moment (a lock, a page): three looks in a row
+ * find it asleep, maybe not in the same sleep, as some calls wait in steps. True as well
+ * for a thread that has ended: it will not block any more. */
 static inline bool asleep(pid_t pid, pid_t tid)
 {
 	for (int i = 0; i < 3; i++) {
@@ -53,7 +54,8 @@ static inline bool asleep(pid_t pid, pid_t tid)
 	return true;
 }
 
-/* The caller, as /proc numbers it: that may be another pid namespace's. */
+/* The calling thread's numbers in /proc, which may be mounted for another pid
+ * namespace. */
 static inline void asleep_me(int *pid, int *tid)
 {
 	char text[64];
@@ -66,7 +68,8 @@ static inline void asleep_me(int *pid, int *tid)
 	*tid = gettid();
 }
 
-/* Of all threads of this process but the caller; -1: one runs. */
+/* How often all threads of this process but the caller have gone to sleep; -1: one
+ * runs. */
 static inline long asleep_others_count(void)
 {
 	DIR *dir = opendir("/proc/self/task");
@@ -86,8 +89,8 @@ static inline long asleep_others_count(void)
 	return sum;
 }
 
-/* Every other thread of this process sleeps: what had come for the progress thread is
- * done with. */
+/* Every other thread of this process sleeps: the progress thread has handled everything
+ * that had come. */
 static inline bool asleep_others(void)
 {
 	long sum = asleep_others_count();

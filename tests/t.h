@@ -72,6 +72,12 @@ static T_UNUSED unsigned t_scaled(unsigned n)
 	return s && atoi(s) > 0 ? n * (unsigned)atoi(s) : n;
 }
 
+/* How often: `few` times, or `many` in a long run (T_LONG is set: make test-long). */
+static T_UNUSED unsigned t_rounds(unsigned few, unsigned many)
+{
+	return getenv("T_LONG") ? many : few;
+}
+
 static T_UNUSED void t_init(int argc, char **argv)
 {
 	const char *s = getenv("T_TIMEOUT");

@@ -31,7 +31,7 @@ int cm_channel_new(const struct cm_backend *be, struct cm_channel **out)
 
 /* Undelivered events of ids that are still attached: the application destroyed
  * their channel, which is the end of them, and of the children they announce. */
-static void take_queued_locked(struct cm_channel *ch, struct list *out) REQUIRES(ch->q.lock)
+static void dequeue_all_locked(struct cm_channel *ch, struct list *out) REQUIRES(ch->q.lock)
 {
 	struct list *node;
 
@@ -58,7 +58,7 @@ static void release(struct cm_channel *ch)
 	struct list events;
 
 	lock_get(&ch->q.lock);
-	take_queued_locked(ch, &events);
+	dequeue_all_locked(ch, &events);
 	lock_put(&ch->q.lock);
 	drop(ch->be, &events);
 	ch->be->channel_close(ch);
@@ -90,7 +90,7 @@ void cm_channel_free(struct cm_channel *ch)
 	ch->dead = true;
 	fd = ch->pub.fd;
 	ch->pub.fd = ch->q.fd = -1;
-	take_queued_locked(ch, &events);
+	dequeue_all_locked(ch, &events);
 	atomic_fetch_add(&ch->ids, 1); /* ours: ch stays for a moment */
 	lock_put(&ch->q.lock);
 	drop(be, &events);

@@ -169,7 +169,7 @@ int cm_event_dequeue(struct cm_channel *ch, struct cm_event **ev);
 bool cm_event_dequeue_waiting(struct cm_channel *ch, struct cm_event **ev);
 /* Books ev (charge, mcast) as delivered, and held by the calling thread until its
  * ack. cm_event_dequeue does it; an event that comes from elsewhere needs it. */
-void cm_event_taken(struct cm_event *ev);
+void cm_event_fetched(struct cm_event *ev);
 void cm_event_free(struct cm_event *ev);
 
 /* event.c. Applies a fetched event to its id. False: the event is none of the

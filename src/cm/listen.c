@@ -16,7 +16,7 @@ int rdma_listen(struct rdma_cm_id *id, int backlog)
 	return cm_ret(r);
 }
 
-/* The next event of a listener; parked in listen->event when it is no request. */
+/* The next event of a listener; it stays in listen->event when it is no request. */
 static int next_request(struct cm_id *listen, struct cm_event **out)
 {
 	struct cm_channel *ch = to_channel(listen->pub.channel);

@@ -227,7 +227,7 @@ static void hold(struct cm_event *ev)
 	lock_put(&id->lock);
 }
 
-static void taken_locked(struct cm_event *ev)
+static void fetched_locked(struct cm_event *ev)
 {
 	ev->charge->delivered++;
 	if (ev->mcast)
@@ -244,7 +244,7 @@ int cm_event_dequeue(struct cm_channel *ch, struct cm_event **out) NO_TSA
 	if (r)
 		return r;
 	*out = list_entry(node, struct cm_event, link);
-	taken_locked(*out);
+	fetched_locked(*out);
 	lock_put(&ch->q.lock);
 	return 0;
 }
@@ -257,17 +257,17 @@ bool cm_event_dequeue_waiting(struct cm_channel *ch, struct cm_event **out)
 	node = list_pop(&ch->q.head);
 	if (node) {
 		*out = list_entry(node, struct cm_event, link);
-		taken_locked(*out);
+		fetched_locked(*out);
 	}
 	lock_put(&ch->q.lock);
 	return node != NULL;
 }
 
-void cm_event_taken(struct cm_event *ev)
+void cm_event_fetched(struct cm_event *ev)
 {
 	struct cm_channel *ch = lock_channel(ev->charge);
 
-	taken_locked(ev);
+	fetched_locked(ev);
 	unlock_channel(ev->charge, ch);
 }
 

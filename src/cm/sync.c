@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Synchronous ids: a call waits for the event that answers it. What arrives in
- * the meantime and answers something else goes back to the queue, in order, so
+/* Synchronous ids: a call waits for the event that completes it. What arrives in
+ * the meantime and completes something else goes back to the queue, in order, so
  * that a later call or rdma_get_cm_event finds it. */
 #include "base/log.h"
 #include "cm/backend.h"
@@ -9,9 +9,9 @@
 
 #define BIT(type) (1u << RDMA_CM_EVENT_##type)
 
-/* As the backend posts them, before they are applied. DEVICE_REMOVAL answers
+/* As the backend posts them, before they are applied. DEVICE_REMOVAL completes
  * everything: nothing else will come. */
-static const uint32_t answers[] = {
+static const uint32_t completes[] = {
 	[CM_SYNC_ADDR] = BIT(ADDR_RESOLVED) | BIT(ADDR_ERROR),
 	[CM_SYNC_ROUTE] = BIT(ROUTE_RESOLVED) | BIT(ROUTE_ERROR),
 	/* ADDR_ERROR: a UD connect whose Q_Key clashes. */
@@ -20,7 +20,7 @@ static const uint32_t answers[] = {
 			    BIT(DISCONNECTED) | BIT(ADDR_ERROR),
 	[CM_SYNC_ACCEPT] = BIT(ESTABLISHED) | BIT(CONNECT_ERROR) | BIT(UNREACHABLE) |
 			   BIT(REJECTED) | BIT(DISCONNECTED),
-	/* TIMEWAIT_EXIT: DISCONNECTED was taken by an earlier call. */
+	/* TIMEWAIT_EXIT: DISCONNECTED was fetched by an earlier call. */
 	[CM_SYNC_DISCONNECT] = BIT(DISCONNECTED) | BIT(TIMEWAIT_EXIT) |
 			       BIT(UNREACHABLE) | BIT(REJECTED) | BIT(CONNECT_ERROR),
 	[CM_SYNC_JOIN] = BIT(MULTICAST_JOIN) | BIT(MULTICAST_ERROR),
@@ -37,7 +37,7 @@ void cm_sync_clear(struct cm_id *id)
 		cm_event_ack(container_of(ev, struct cm_event, pub));
 }
 
-static int verdict(enum cm_sync_op op, const struct rdma_cm_event *ev)
+static int result_of(enum cm_sync_op op, const struct rdma_cm_event *ev)
 {
 	switch (ev->event) {
 	case RDMA_CM_EVENT_DEVICE_REMOVAL:
@@ -73,7 +73,7 @@ int cm_sync_complete(struct cm_id *id, enum cm_sync_op op)
 		r = id->be->event_get(ch, &ev);
 		if (r)
 			break;
-		if (!((answers[op] | BIT(DEVICE_REMOVAL)) >> ev->pub.event & 1)) {
+		if (!((completes[op] | BIT(DEVICE_REMOVAL)) >> ev->pub.event & 1)) {
 			log_debug("id %p: %s is kept for later", (void *)id,
 				  rdma_event_str(ev->pub.event));
 			cm_event_unhold(ev);
@@ -82,7 +82,7 @@ int cm_sync_complete(struct cm_id *id, enum cm_sync_op op)
 		}
 		if (cm_event_apply(ev)) {
 			id->pub.event = &ev->pub;
-			r = verdict(op, &ev->pub);
+			r = result_of(op, &ev->pub);
 			break;
 		}
 	}

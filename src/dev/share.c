@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Design notes. The whole of the table is mapped at once, the file grows behind the
- * mapping as keys come, and what it has is opened by mprotect. It must be so: after
- * F_SEAL_FUTURE_WRITE nobody can map it to write any more, not even we. Others must
- * not shrink it either, as we touch it without looking; that it has grown they find
- * out by fstat (shm/keys.c). */
+/* Design notes. The whole table is mapped at once. The file grows as keys are registered,
+ * and mprotect() makes the rows accessible that it has. The order is necessary: after
+ * F_SEAL_FUTURE_WRITE no process, its owner included, can map the file for writing.
+ * Shrinking is sealed, too, as both sides read the table without checking the size of the
+ * file. Others learn by fstat() that it has grown (shm/keys.c). */
 #include "dev/share.h"
 
 #include "base/conf.h"
@@ -30,18 +30,20 @@ _Static_assert(SHARE_KEYS % FIRST_KEYS == 0 &&
 	       "doubling ends at the end of the table");
 
 static struct {
-	struct lock lock; /* guards growing, free QP entries; inside of all other locks */
+	struct lock lock; /* guards growing and free QP entries; innermost */
 	struct share_table *t; /* fixed by share_init() */
 	int fd;
-	_Atomic uint32_t keys; /* the file has room for so many, accessible here */
+	_Atomic uint32_t keys; /* rows of key[] that the file has; all accessible here */
 	uint32_t *free_entry;   /* stack */
-	uint32_t nfree, entries; /* QP entries: ever given out */
+	uint32_t nfree;
+	uint32_t entries;	 /* QP entries that were ever used */
 	_Atomic(void (*)(uint64_t value, uint64_t mask)) wait;
 } share = { .lock = LOCK_INIT, .fd = -1 };
 
 static size_t size_for(uint32_t keys)
 {
-	return offsetof(struct share_table, key) + (size_t)keys * sizeof(struct share_key);
+	return offsetof(struct share_table, key) +
+	       (size_t)keys * sizeof(struct share_key);
 }
 
 static int resize(int fd, uint32_t keys)
@@ -187,8 +189,9 @@ void share_key_publish(uint32_t index, const struct share_key *k)
 
 	if (!share.t)
 		return;
-	if (index >= atomic_load_explicit(&share.keys, memory_order_acquire) && !grow(index))
-		return; /* others will ask us by message */
+	if (index >= atomic_load_explicit(&share.keys, memory_order_acquire) &&
+	    !grow(index))
+		return; /* others send frames instead */
 	to = &share.t->key[index];
 	__atomic_store_n(&to->access, k->access, __ATOMIC_RELAXED); /* share_has_region() */
 	to->iova = k->iova;
@@ -218,7 +221,7 @@ static struct share_qp *qp_at(uint64_t share_id)
 	return &share.t->qp[share_qp_index(share_id)];
 }
 
-static int32_t entry_take_locked(void)
+static int32_t entry_alloc_locked(void)
 {
 	lock_assert_held(&share.lock);
 	if (!share.free_entry)
@@ -238,7 +241,7 @@ uint64_t share_qp_new(void)
 	if (!share_table())
 		return 0;
 	lock_get(&share.lock);
-	i = entry_take_locked();
+	i = entry_alloc_locked();
 	lock_put(&share.lock);
 	if (i < 0)
 		return 0;
@@ -256,8 +259,8 @@ void share_qp_free(uint64_t share_id)
 	lock_put(&share.lock);
 }
 
-/* What peers may do without asking. In RTR the first one has to be heard of: it makes
- * an event. */
+/* What peers may do directly. In RTR the QP has to learn of the first request: that is an
+ * event (IBV_EVENT_COMM_EST). */
 static unsigned rights(const struct dev_qp *qp)
 {
 	unsigned flags = qp->attr.qp_access_flags, r = 0;

@@ -57,7 +57,7 @@ struct rc_carrier {
 	/* ---- data ---- */
 
 	/* Sends what rc_build() gives, until there is no more, no room (tx.blocked), or a
-	 * turn of RC_TURN bytes is over. Clears tx.ack_only. */
+	 * turn of RC_TURN bytes is over. */
 	void (*send)(struct stream *s);
 	/* Receives what is there, at most a turn; true if anything came. Takes nothing
 	 * while rx.wait is set and its receive is not there. */
@@ -73,6 +73,10 @@ struct rc_carrier {
 	/* dev_transport.post_locked: with qp->lock, WITHOUT the stream's lock, which it may
 	 * only try. True: all posted work was sent. May be NULL. */
 	bool (*post_locked)(struct stream *s);
+	/* The carrier has set tx.ack_only, and nothing was posted since: sends the
+	 * acknowledgement that is owed. False: send() has to. Only for carriers that set
+	 * tx.ack_only. */
+	bool (*send_ack)(struct stream *s);
 	/* The carrier may carry out work requests itself. NULL: it does not. */
 	const struct rc_executor *executor;
 	/* The carrier may take the payload of this send by reference, in frames of up to
@@ -110,6 +114,13 @@ struct stream_key {
 	union ibv_gid remote_gid;
 	bool unreliable; /* a UC QP; it is never the peer of an RC QP */
 };
+
+/* The QP waits for itself. */
+static inline bool stream_key_is_self(const struct stream_key *k, const struct dev_qp *qp)
+{
+	return k->local_qpn == k->remote_qpn &&
+	       !memcmp(&qp->local_gid, &k->remote_gid, sizeof(k->remote_gid));
+}
 
 /* The QPs' side that connects has an attempt, embedded in the carrier's own struct. */
 struct rc_attempt {

@@ -399,7 +399,8 @@ int match_attach(struct dev_qp *qp)
 			list_del(&s->unclaimed);
 	} else {
 		ret = wait_for_stream(qp, &key);
-		if (!ret && match_waiting_locked(&key))
+		/* What the CM expects of a QP is never that QP itself. */
+		if (!ret && (match_waiting_locked(&key) || stream_key_is_self(&key, qp)))
 			in = arrival_find(qp, &key);
 	}
 	match_unlock();

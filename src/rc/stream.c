@@ -383,7 +383,7 @@ static bool has_to_send(struct stream *s, bool by_thread, bool moved)
 {
 	lock_assert_held(&s->lock);
 	if (s->tx.ack_only)
-		return s->rx.ack_now;
+		return s->rx.ack_now && !s->carrier->send_ack(s);
 	if (moved && !s->rx.ack_now && nothing_to_send(s))
 		return false;
 	return moved || s->rx.ack_now || (s->tx.blocked && worth_a_try(s, by_thread));

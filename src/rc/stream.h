@@ -104,8 +104,9 @@ struct rc_tx {
 				 * frame; set and cleared by the carrier */
 	bool resync;		/* RESYNC goes out before the next request */
 	uint32_t srqn;		/* XRC: the SRQ that the peer was told last, or NO_SRQ */
-	bool ack_only;		/* nothing waited to be sent but an acknowledgement, when
-				 * the last frame had been taken: set by the carrier */
+	bool ack_only;		/* nothing but an acknowledgement waited to be sent when the
+				 * last frame had been received, and tx_run() was not called
+				 * since: set by the carrier */
 	/* execute.c: bytes done of the WQE at execute_idx, or it is to be sent */
 	uint32_t execute_idx, execute_off;
 	bool execute_not;

@@ -39,10 +39,10 @@ static void run_broken(struct stream *s)
 void tx_run(struct stream *s)
 {
 	lock_assert_held(&s->lock);
+	s->tx.ack_only = false;
 	if (s->shut)
 		return;
 	if (s->state == STREAM_BROKEN) {
-		s->tx.ack_only = false;
 		resp_settle(s);
 		run_broken(s);
 		return;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The life of a stream over shared memory, and the table. */
+/* The life of a stream over shared memory, and the table of the carrier. */
 #include "base/log.h"
 #include "dev/share.h"
 #include "shm/cm.h"
@@ -7,26 +7,29 @@
 #include "shm/grant.h"
 #include "shm/link.h"
 #include "shm/pull.h"
+#include "shm/small.h"
 
 #include <errno.h>
 #include <stdlib.h>
 
 enum {
-	PAYLOAD_MAX = 16 * 1024, /* of one record: both ends copy at the same time */
+	/* Of one record: small enough that both ends copy at the same time. */
+	PAYLOAD_MAX = 16 * 1024,
 	MAX_ERRNO = 4096,
 };
 
-/* ---- what the link tells ------------------------------------------------------------- */
+/* ---- events of the link ---------------------------------------------------------- */
 
-static void end_later(struct stream *s)
+/* The peer has closed a stream that was never started. */
+static void end_unstarted(struct stream *s)
 {
 	bool before = to_shm(s)->closed_in;
 
 	lock_assert_held(&s->lock);
 	to_shm(s)->closed_in = true;
-	if (to_shm(s)->asks)
-		shm_open_over(s, -EAGAIN);
-	else if (!before) /* the work frees the stream */
+	if (to_shm(s)->connector)
+		shm_open_done(s, -EAGAIN);
+	else if (!before) /* once: end_run() frees the stream */
 		loop_post(&to_shm(s)->end_work);
 }
 
@@ -41,29 +44,29 @@ void shm_announced(struct stream *s)
 	stream_unlock(s);
 }
 
-void shm_closed(struct stream *s, int err)
+void shm_close_received(struct stream *s, int err)
 {
 	stream_lock(s);
 	if (to_shm(s)->started || to_shm(s)->cm)
-		shm_peer_over(s, err < 0 && err > -MAX_ERRNO ? err : 0);
+		shm_input_ended(s, err < 0 && err > -MAX_ERRNO ? err : 0);
 	else
-		end_later(s);
+		end_unstarted(s);
 	stream_unlock(s);
 }
 
-void shm_broken(struct stream *s, const char *why)
+void shm_link_broken(struct stream *s, const char *why)
 {
 	stream_lock(s);
 	log_debug("stream in slot %u: %s", to_shm(s)->slot, why);
 	to_shm(s)->closed_out = true;
 	if (to_shm(s)->started || to_shm(s)->cm)
-		shm_peer_over(s, to_shm(s)->cm ? shm_cm_lost(s) : 0);
+		shm_input_ended(s, to_shm(s)->cm ? shm_cm_lost(s) : 0);
 	else
-		end_later(s);
+		end_unstarted(s);
 	stream_unlock(s);
 }
 
-/* ---- the table -------------------------------------------------------------------------- */
+/* ---- the table ------------------------------------------------------------------- */
 
 static int start(struct stream *s)
 {
@@ -76,7 +79,7 @@ static int start(struct stream *s)
 
 static int watch(struct stream *s)
 {
-	(void)s; /* every pass of the link looks at everything */
+	(void)s; /* a pass of the link receives for all streams */
 	return 0;
 }
 
@@ -94,20 +97,23 @@ static void leave(struct stream *s)
 		link_cq_leave(m);
 }
 
-static void say_closed(struct stream *s, int err)
+/* Tells the peer, once, that this side has closed. */
+static void send_close(struct stream *s, int err)
 {
-	struct rec_link m = { .type = LINK_CLOSE, .slot = to_shm(s)->peer, .err = err };
+	struct rec_link m = { .type = LINK_CLOSE,
+			      .slot = to_shm(s)->peer_slot,
+			      .err = err };
 
 	if (to_shm(s)->cm && !to_shm(s)->closed_out)
 		shm_cm_cancel(s);
-	else if (to_shm(s)->known && !to_shm(s)->closed_out)
+	else if (to_shm(s)->peer_known && !to_shm(s)->closed_out)
 		link_send(to_shm(s)->l, &m);
 	to_shm(s)->closed_out = true;
 }
 
 static void shut(struct stream *s)
 {
-	say_closed(s, 0);
+	send_close(s, 0);
 }
 
 static int discard(struct stream *s)
@@ -117,22 +123,22 @@ static int discard(struct stream *s)
 
 static void reset(struct stream *s)
 {
-	say_closed(s, -ECONNRESET);
+	send_close(s, -ECONNRESET);
 }
 
 void shm_end(struct stream *s)
 {
 	struct link *l = to_shm(s)->l;
-	bool tomb;
+	bool peer_open;
 
 	lock_get(&s->lock);
-	say_closed(s, 0);
-	tomb = (to_shm(s)->known || to_shm(s)->cm == SHM_CM_REQ_SENT) && !to_shm(s)->closed_in &&
-	       !to_shm(s)->over;
+	send_close(s, 0);
+	peer_open = (to_shm(s)->peer_known || to_shm(s)->cm == SHM_CM_REQ_SENT) &&
+		    !to_shm(s)->closed_in && !to_shm(s)->end_pending;
 	shm_kept_drop(to_shm(s));
 	stream_unlock(s);
 	if (l)
-		link_slot_drop(l, to_shm(s)->slot, tomb);
+		link_slot_free(l, to_shm(s)->slot, peer_open);
 	share_qp_free(s->share_id);
 	stream_put(s);
 	if (l)
@@ -149,8 +155,8 @@ static void finish(struct stream *s)
 	loop_post(&to_shm(s)->end_work);
 }
 
-/* A process on this host that does not answer is stopped, not dead: its end would
- * have closed the link. */
+/* A process of this host that sends nothing is stopped, not dead: had it ended, the link
+ * would be broken. */
 static bool silent(struct stream *s, uint64_t budget)
 {
 	(void)s;
@@ -170,7 +176,7 @@ struct shm_stream *shm_new(const struct stream_param *p)
 	if (!t)
 		return NULL;
 	stream_init(&t->s, &shm_carrier, p);
-	list_init(&t->owing);
+	list_init(&t->after_rx);
 	list_init(&t->blocked);
 	list_init(&t->kept);
 	t->end_work.run = end_run;
@@ -190,7 +196,7 @@ int shm_start(struct stream *s, bool accepted)
 	int ret;
 
 	link_get(l);
-	stream_get(s); /* its QP may be destroyed at once */
+	stream_get(s); /* its QP may be destroyed as soon as it is started */
 	ret = stream_start(s);
 	stream_lock(s);
 	accepted |= s->qp_was;
@@ -212,6 +218,7 @@ const struct rc_carrier shm_carrier = {
 	.send = shm_send,
 	.receive = shm_resume,
 	.post_locked = shm_post_locked,
+	.send_ack = small_ack,
 	.executor = &direct_executor,
 	.by_reference = pull_offers,
 	.watch = watch,

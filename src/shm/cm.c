@@ -1,19 +1,21 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Design notes. Caller and callee have their stream, in a slot of the link, from the
- * call on; until the answer it only stands for the call (stream.calling). Requests are
- * handled by the loop thread, in the order they came; answers by whoever receives.
+/* Design notes. Each side has a stream in a slot of the link from the request on. Until
+ * the reply the stream only stands for the connection (stream.connecting). CM_REQ and
+ * CM_CANCEL are handled by the loop thread in the order in which they came, CM_REP by the
+ * thread that receives it.
  *
- * Which process listens under a name is remembered with the link to it: the next call
- * needs no unix socket. A process that does not listen there any more says so.
+ * A route remembers the link by which a name was reached: the next request to the name
+ * needs no unix socket. A process that does not listen under the name any more replies
+ * CM_NO_LISTENER, and the route is dropped.
  *
- * Locks: routes.lock and listeners.lock are leaves. */
+ * Locks: routes.lock and listeners.lock are innermost. */
 #include "shm/cm.h"
 
 #include "base/conf.h"
 #include "base/log.h"
 #include "dev/share.h"
 #include "rc/tx.h"
-#include "shm/link.h"
+#include "shm/link_rx.h"
 #include "shm/setup.h"
 
 #include <errno.h>
@@ -22,10 +24,11 @@
 
 enum { ROUTES_MAX = 64 };
 
-/* Where a call by this first name went. */
+/* A request whose first name was `key` was sent over this link, to the listener
+ * `name`. */
 struct route {
-	struct list node;
-	struct link *l; /* counted */
+	struct list node; /* routes.head, the latest first */
+	struct link *l;	  /* counted */
 	char key[STREAM_NAME_MAX + 1], name[STREAM_NAME_MAX + 1];
 };
 
@@ -37,7 +40,7 @@ static struct {
 
 struct stream_listener {
 	struct list node;
-	atomic_int refs; /* the table's, those of calls being told */
+	atomic_int refs; /* the list, requests that are being delivered */
 	const struct listener_user *ops;
 	void *user;
 	char name[STREAM_NAME_MAX + 1];
@@ -48,24 +51,24 @@ static struct {
 	struct list head;
 } listeners = { .lock = LOCK_INIT, .head = LIST_INIT(listeners.head) };
 
-/* A caller that has no link yet. */
-struct cm_out {
+/* A request that has no link yet. */
+struct cm_lookup {
 	struct link_wait link_wait;
 	struct stream *s; /* counted */
-	unsigned at;	  /* which name is being tried */
 	struct stream_names names;
+	unsigned at;	  /* index of the name that is tried */
 	uint32_t len;
 	uint8_t req[];
 };
 
-/* ASK or HANGUP, for the loop thread. */
-struct cm_in {
-	struct list node; /* first: link.c frees these */
+/* CM_REQ or CM_CANCEL, in link.cm_msgs. */
+struct cm_msg {
+	struct list node; /* first: link.c frees what is left in the list */
 	struct rec_cm m;
 	uint8_t data[];	  /* name, request */
 };
 
-/* ---- memory of earlier calls ----------------------------------------------------------- */
+/* ---- routes ---------------------------------------------------------------------- */
 
 static struct route *route_find(const char *key)
 {
@@ -93,18 +96,18 @@ static struct link *route_get(const char *key, char name[STREAM_NAME_MAX + 1])
 	return l;
 }
 
-static void route_drop(struct route *r, struct list *gone)
+static void route_remove(struct route *r, struct list *removed)
 {
 	list_del(&r->node);
 	routes.count--;
-	list_add_tail(gone, &r->node);
+	list_add_tail(removed, &r->node);
 }
 
-static void routes_free(struct list *gone)
+static void routes_free(struct list *removed)
 {
 	struct list *n;
 
-	while ((n = list_pop(gone))) {
+	while ((n = list_pop(removed))) {
 		struct route *r = list_entry(n, struct route, node);
 
 		link_put(r->l);
@@ -115,10 +118,10 @@ static void routes_free(struct list *gone)
 static void route_put(const char *key, const char *name, struct link *l)
 {
 	struct route *r = calloc(1, sizeof(*r)), *old;
-	struct list gone = LIST_INIT(gone);
+	struct list removed = LIST_INIT(removed);
 
 	if (!r)
-		return; /* asked again next time */
+		return; /* the next request looks the name up again */
 	strcpy(r->key, key);
 	strcpy(r->name, name);
 	r->l = l;
@@ -128,27 +131,27 @@ static void route_put(const char *key, const char *name, struct link *l)
 	if (!old && routes.count == ROUTES_MAX)
 		old = list_entry(routes.head.prev, struct route, node);
 	if (old)
-		route_drop(old, &gone);
+		route_remove(old, &removed);
 	list_add_head(&routes.head, &r->node);
 	routes.count++;
 	lock_put(&routes.lock);
-	routes_free(&gone);
+	routes_free(&removed);
 }
 
-void shm_cm_forget(struct link *l)
+void shm_cm_routes_drop(struct link *l)
 {
-	struct list gone = LIST_INIT(gone);
+	struct list removed = LIST_INIT(removed);
 	struct route *r, *tmp;
 
 	lock_get(&routes.lock);
 	list_for_each_safe(r, tmp, &routes.head, node)
 		if (r->l == l)
-			route_drop(r, &gone);
+			route_remove(r, &removed);
 	lock_put(&routes.lock);
-	routes_free(&gone);
+	routes_free(&removed);
 }
 
-/* ---- messages ----------------------------------------------------------------------------- */
+/* ---- sending --------------------------------------------------------------------- */
 
 static int cm_send(struct link *l, struct rec_cm *m, const char *name, const void *data)
 {
@@ -159,11 +162,12 @@ static int cm_send(struct link *l, struct rec_cm *m, const char *name, const voi
 		memcpy(buf + sizeof(*m), name, m->name_len);
 	if (m->len)
 		memcpy(buf + sizeof(*m) + m->name_len, data, m->len);
-	return link_send_record(l, buf, (uint32_t)sizeof(*m) + m->name_len + m->len, REC_CM);
+	return link_send_record(l, buf, (uint32_t)sizeof(*m) + m->name_len + m->len,
+				REC_CM);
 }
 
-static int say_no(struct link *l, uint32_t to, enum cm_status status, const void *data,
-		  size_t len)
+static int refusal_send(struct link *l, uint32_t to, enum cm_status status,
+			const void *data, size_t len)
 {
 	struct rec_cm m = { .type = CM_REP, .status = (uint8_t)status, .slot = to,
 			      .len = (uint32_t)len };
@@ -171,16 +175,16 @@ static int say_no(struct link *l, uint32_t to, enum cm_status status, const void
 	return cm_send(l, &m, NULL, data);
 }
 
-static int say_accepted(struct stream *s, const void *rep, size_t len)
+static int acceptance_send(struct stream *s, const void *rep, size_t len)
 {
 	struct rec_cm m = { .type = CM_REP, .status = CM_ACCEPTED,
-			      .slot = to_shm(s)->peer, .from = to_shm(s)->slot,
+			      .slot = to_shm(s)->peer_slot, .from = to_shm(s)->slot,
 			      .share_id = s->share_id, .len = (uint32_t)len };
 
 	return cm_send(to_shm(s)->l, &m, NULL, rep);
 }
 
-static void say_close(struct link *l, uint32_t slot)
+static void close_send(struct link *l, uint32_t slot)
 {
 	struct rec_link m = { .type = LINK_CLOSE, .slot = slot };
 
@@ -198,21 +202,22 @@ void shm_cm_cancel(struct stream *s)
 	else
 		p->closed_in = true; /* the peer does not know our slot */
 	if (p->cm == SHM_CM_REQ_RCVD)
-		say_no(p->l, p->peer, CM_GONE, NULL, 0);
+		refusal_send(p->l, p->peer_slot, CM_GONE, NULL, 0);
 }
 
 int shm_cm_lost(struct stream *s)
 {
 	struct shm_stream *p = to_shm(s);
 
-	return p->cm == SHM_CM_REQ_SENT && p->req_put && link_consumed(p->l, p->req_end) ?
-		       0 :
-		       -EPIPE;
+	bool received = p->cm == SHM_CM_REQ_SENT && p->req_in_ring &&
+			link_consumed(p->l, p->req_end);
+
+	return received ? 0 : -EPIPE;
 }
 
-/* ---- caller --------------------------------------------------------------------------------- */
+/* ---- active side ----------------------------------------------------------------- */
 
-static struct stream *stream_of_cm(enum shm_cm cm)
+static struct stream *cm_stream_new(enum shm_cm cm)
 {
 	struct stream_param p = { .extended = true };
 	struct shm_stream *t = shm_new(&p);
@@ -224,14 +229,14 @@ static struct stream *stream_of_cm(enum shm_cm cm)
 	return &t->s;
 }
 
-/* Sends the request over l. Nobody else gives the stream a link meanwhile; its user may
- * let go of it at any time, then the slot goes with it. */
-static int ask(struct stream *s, struct link *l, const char *name, const void *req,
-	       uint32_t len)
+/* Gives the stream a slot on l and sends the request. The user may release the stream at
+ * any time; then the slot is freed with it. */
+static int request_send(struct stream *s, struct link *l, const char *name,
+			const void *req, uint32_t len)
 {
 	struct rec_cm m = { .type = CM_REQ, .name_len = (uint8_t)strlen(name),
 			      .len = len };
-	int ret = link_slot_take(l, s);
+	int ret = link_slot_alloc(l, s);
 
 	if (ret)
 		return ret;
@@ -241,7 +246,7 @@ static int ask(struct stream *s, struct link *l, const char *name, const void *r
 		m.from = to_shm(s)->slot;
 		m.share_id = s->share_id;
 		ret = cm_send(l, &m, name, req);
-		to_shm(s)->req_put = link_sent(l, &to_shm(s)->req_end);
+		to_shm(s)->req_in_ring = link_tx_position(l, &to_shm(s)->req_end);
 	}
 	if (ret)
 		stream_broken(s, ret, "no memory for the request");
@@ -249,44 +254,44 @@ static int ask(struct stream *s, struct link *l, const char *name, const void *r
 	return 0;
 }
 
-static void out_free(struct cm_out *o)
+static void lookup_free(struct cm_lookup *lk)
 {
-	stream_put(o->s);
-	free(o);
+	stream_put(lk->s);
+	free(lk);
 }
 
-static void out_failed(struct cm_out *o, int err)
+static void lookup_failed(struct cm_lookup *lk, int err)
 {
-	struct stream *s = o->s;
+	struct stream *s = lk->s;
 
-	log_info("no link to a listener named %s: %s", o->names.name[0], strerror(-err));
+	log_info("no link to a listener named %s: %s", lk->names.name[0], strerror(-err));
 	stream_lock(s);
 	stream_broken(s, -ENOLINK, "there is no shared memory with its peer");
 	stream_unlock(s);
-	out_free(o);
+	lookup_free(lk);
 }
 
-/* Who has the name is not whom we look for: nobody listens, or another user does, or lets
- * nobody in. The one with the next name may be. */
-static bool somebody_else(int err)
+/* The listener is not under this name: nobody listens there, or another user does, or the
+ * process makes no link. It may be under the next name. */
+static bool try_next_name(int err)
 {
 	return err == -ECONNREFUSED || err == -EPERM || err == -EAGAIN;
 }
 
-static void out_met(struct link_wait *m, struct link *l, int err)
+static void lookup_linked(struct link_wait *m, struct link *l, int err)
 {
-	struct cm_out *o = container_of(m, struct cm_out, link_wait);
-	struct stream *s = o->s;
-	const char *name = o->names.name[o->at];
+	struct cm_lookup *lk = container_of(m, struct cm_lookup, link_wait);
+	struct stream *s = lk->s;
+	const char *name = lk->names.name[lk->at];
 	bool over;
 
 	stream_lock(s);
 	over = s->state != STREAM_OPEN;
 	stream_unlock(s);
 	if (!over && l)
-		err = ask(s, l, name, o->req, o->len);
+		err = request_send(s, l, name, lk->req, lk->len);
 	if (!over && l && !err) {
-		route_put(o->names.name[0], name, l);
+		route_put(lk->names.name[0], name, l);
 		stream_lock(s);
 		s->up_delivered = true;
 		stream_up_post(s);
@@ -296,41 +301,44 @@ static void out_met(struct link_wait *m, struct link *l, int err)
 	if (l)
 		link_put(l);
 	if (over) {
-		out_free(o);
-	} else if (!somebody_else(err) || ++o->at == STREAM_NAMES || !o->names.name[o->at][0]) {
-		out_failed(o, err);
+		lookup_free(lk);
+	} else if (!try_next_name(err) || ++lk->at == STREAM_NAMES ||
+		   !lk->names.name[lk->at][0]) {
+		lookup_failed(lk, err);
 	} else {
-		link_find_name(o->names.name[o->at], &o->link_wait);
+		link_find_name(lk->names.name[lk->at], &lk->link_wait);
 	}
 }
 
-static int look_up(struct stream *s, const struct stream_names *names, const void *req,
-		   uint32_t len)
+static int lookup_start(struct stream *s, const struct stream_names *names,
+			const void *req, uint32_t len)
 {
-	struct cm_out *o = malloc(sizeof(*o) + len);
+	struct cm_lookup *lk = malloc(sizeof(*lk) + len);
 
-	if (!o)
+	if (!lk)
 		return -ENOMEM;
-	o->link_wait.done = out_met;
-	o->s = s;
-	o->at = 0;
-	o->names = *names;
-	o->len = len;
-	memcpy(o->req, req, len);
+	lk->link_wait.done = lookup_linked;
+	lk->s = s;
+	lk->at = 0;
+	lk->names = *names;
+	lk->len = len;
+	memcpy(lk->req, req, len);
 	stream_get(s);
-	link_find_name(o->names.name[0], &o->link_wait);
+	link_find_name(lk->names.name[0], &lk->link_wait);
 	return 0;
 }
 
-struct stream *stream_connect(const struct stream_names *names, const void *req, size_t len,
-			   const struct stream_user *ops, void *user, bool *asked)
+struct stream *stream_connect(const struct stream_names *names, const void *req,
+			      size_t len, const struct stream_user *ops, void *user,
+			      bool *sent)
 {
-	struct stream *s = len <= STREAM_REQUEST_MAX ? stream_of_cm(SHM_CM_LOOKUP) : NULL;
+	struct stream *s = len <= STREAM_REQUEST_MAX ? cm_stream_new(SHM_CM_LOOKUP) :
+						       NULL;
 	char name[STREAM_NAME_MAX + 1];
 	struct link *l;
 	int ret = -EPIPE;
 
-	*asked = false;
+	*sent = false;
 	if (!s) {
 		errno = len <= STREAM_REQUEST_MAX ? ENOMEM : EINVAL;
 		return NULL;
@@ -340,14 +348,14 @@ struct stream *stream_connect(const struct stream_names *names, const void *req,
 	s->user_gone = false;
 	l = route_get(names->name[0], name);
 	if (l) {
-		to_shm(s)->cached = true;
-		ret = ask(s, l, name, req, (uint32_t)len);
+		to_shm(s)->by_route = true;
+		ret = request_send(s, l, name, req, (uint32_t)len);
 		link_put(l);
 	}
-	*asked = !ret;
+	*sent = !ret;
 	if (ret) {
-		to_shm(s)->cached = false;
-		ret = look_up(s, names, req, (uint32_t)len);
+		to_shm(s)->by_route = false;
+		ret = lookup_start(s, names, req, (uint32_t)len);
 	}
 	if (!ret)
 		return s;
@@ -356,52 +364,52 @@ struct stream *stream_connect(const struct stream_names *names, const void *req,
 	return NULL;
 }
 
-/* It was accepted: the peer's slot is known, frames may follow. */
-static void answer_accepted(struct stream *s, const struct rec_cm *m)
+/* The peer's slot is known, and frames may follow. */
+static void reply_accepted(struct stream *s, const struct rec_cm *m)
 {
 	lock_assert_held(&s->lock);
-	to_shm(s)->peer = m->from;
+	to_shm(s)->peer_slot = m->from;
 	to_shm(s)->peer_share_id = m->share_id;
-	to_shm(s)->known = to_shm(s)->started = to_shm(s)->opened = true;
+	to_shm(s)->peer_known = to_shm(s)->started = to_shm(s)->opened = true;
 	to_shm(s)->cm = SHM_CM_NONE;
 }
 
-static void answer_refused(struct stream *s, enum cm_status status)
+static void reply_refused(struct stream *s, enum cm_status status)
 {
-	int err = status == CM_BUSY	      ? -EBUSY :
-		  status != CM_NO_LISTENER  ? 0 :
-		  to_shm(s)->cached		      ? -ESTALE :
-						-ENOLINK;
+	int err = status == CM_BUSY	   ? -EBUSY :
+		  status != CM_NO_LISTENER ? 0 :
+		  to_shm(s)->by_route	   ? -ESTALE :
+					     -ENOLINK;
 
 	lock_assert_held(&s->lock);
 	if (err == -ESTALE)
-		shm_cm_forget(to_shm(s)->l);
-	stream_broken(s, err, "the call is not taken");
+		shm_cm_routes_drop(to_shm(s)->l);
+	stream_broken(s, err, "the request was refused");
 }
 
-static void take_answer(struct stream *s, const struct rec_cm *m, const uint8_t *data)
+static void reply_handle(struct stream *s, const struct rec_cm *m, const uint8_t *data)
 {
 	struct stream_reply *a;
 
 	stream_lock(s);
 	if (to_shm(s)->cm != SHM_CM_REQ_SENT)
-		goto out; /* twice */
-	if (m->status != CM_ACCEPTED)
-		to_shm(s)->closed_in = to_shm(s)->closed_out = true; /* the slot is ours again */
-	if (s->state != STREAM_OPEN) { /* we have hung up */
+		goto out; /* a second reply */
+	if (m->status != CM_ACCEPTED) /* no LINK_CLOSE follows */
+		to_shm(s)->closed_in = to_shm(s)->closed_out = true;
+	if (s->state != STREAM_OPEN) { /* CM_CANCEL was sent */
 		if (m->status == CM_ACCEPTED)
-			say_close(to_shm(s)->l, m->from);
+			close_send(to_shm(s)->l, m->from);
 		goto out;
 	}
 	if (m->status == CM_ACCEPTED)
-		answer_accepted(s, m);
+		reply_accepted(s, m);
 	if (m->status > CM_REJECTED) {
-		answer_refused(s, (enum cm_status)m->status);
+		reply_refused(s, (enum cm_status)m->status);
 		goto out;
 	}
 	a = malloc(sizeof(*a) + m->len);
 	if (!a) {
-		stream_broken(s, -ENOMEM, "no memory for an answer");
+		stream_broken(s, -ENOMEM, "no memory for the reply");
 		goto out;
 	}
 	a->len = m->len;
@@ -412,18 +420,17 @@ out:
 	stream_unlock(s);
 }
 
-static void receive_answer(struct link *l, const struct rec_cm *m, const uint8_t *data)
+static void reply_receive(struct link *l, const struct rec_cm *m, const uint8_t *data)
 {
-	struct stream *s = m->slot < l->slots ? l->slot[m->slot] : NULL;
+	struct stream *s = link_slot_find(l, m->slot);
 
 	lock_assert_held(&l->rx_lock);
-	if (s && s != LINK_TOMB) {
-		take_answer(s, m, data);
+	if (s && s != LINK_SLOT_CLOSING) {
+		reply_handle(s, m, data);
 	} else if (s && m->status == CM_ACCEPTED) {
-		say_close(l, m->from); /* LINK_CLOSE will come for the slot */
+		close_send(l, m->from); /* the peer replies with LINK_CLOSE */
 	} else if (s) {
-		l->slot[m->slot] = NULL;
-		l->vacant[l->nvacant++] = m->slot;
+		link_slot_closed(l, m->slot);
 	}
 }
 
@@ -443,170 +450,177 @@ int stream_opened(struct stream *s, const struct stream_param *p)
 	return shm_start(s, true);
 }
 
-/* ---- callee --------------------------------------------------------------------------------- */
+/* ---- passive side ---------------------------------------------------------------- */
 
-static void listener_put(struct stream_listener *cl)
+static void listener_put(struct stream_listener *ln)
 {
-	if (atomic_fetch_sub_explicit(&cl->refs, 1, memory_order_acq_rel) != 1)
+	if (atomic_fetch_sub_explicit(&ln->refs, 1, memory_order_acq_rel) != 1)
 		return;
-	cl->ops->released(cl->user);
-	free(cl);
+	ln->ops->released(ln->user);
+	free(ln);
 }
 
 static struct stream_listener *listener_find(const uint8_t *name, size_t len)
 {
-	struct stream_listener *cl, *found = NULL;
+	struct stream_listener *ln, *found = NULL;
 
 	lock_get(&listeners.lock);
-	list_for_each(cl, &listeners.head, node)
-		if (strlen(cl->name) == len && !memcmp(cl->name, name, len)) {
-			atomic_fetch_add_explicit(&cl->refs, 1, memory_order_relaxed);
-			found = cl;
+	list_for_each(ln, &listeners.head, node)
+		if (strlen(ln->name) == len && !memcmp(ln->name, name, len)) {
+			atomic_fetch_add_explicit(&ln->refs, 1, memory_order_relaxed);
+			found = ln;
 			break;
 		}
 	lock_put(&listeners.lock);
 	return found;
 }
 
-struct stream_listener *stream_listen(int fd, const char *name, const struct listener_user *ops,
-				  void *user)
+struct stream_listener *stream_listen(int fd, const char *name,
+				      const struct listener_user *ops, void *user)
 {
-	struct stream_listener *cl;
+	struct stream_listener *ln;
 	int ret = -EOPNOTSUPP;
 
-	if (conf_get()->transport == CONF_TRANSPORT_TCP || strlen(name) > STREAM_NAME_MAX) {
+	if (conf_get()->transport == CONF_TRANSPORT_TCP ||
+	    strlen(name) > STREAM_NAME_MAX) {
 		errno = -ret;
 		return NULL;
 	}
-	cl = calloc(1, sizeof(*cl));
-	if (!cl)
+	ln = calloc(1, sizeof(*ln));
+	if (!ln)
 		return NULL;
-	atomic_init(&cl->refs, 1);
-	cl->ops = ops;
-	cl->user = user;
-	strcpy(cl->name, name);
+	atomic_init(&ln->refs, 1);
+	ln->ops = ops;
+	ln->user = user;
+	strcpy(ln->name, name);
 	lock_get(&listeners.lock);
-	list_add_head(&listeners.head, &cl->node);
+	list_add_head(&listeners.head, &ln->node);
 	lock_put(&listeners.lock);
 	ret = link_listen_fd(fd, name);
 	if (!ret)
-		return cl;
+		return ln;
 	lock_get(&listeners.lock);
-	list_del(&cl->node);
+	list_del(&ln->node);
 	lock_put(&listeners.lock);
-	free(cl);
+	free(ln);
 	errno = -ret;
 	return NULL;
 }
 
-void stream_unlisten(struct stream_listener *cl)
+void stream_unlisten(struct stream_listener *ln)
 {
 	lock_get(&listeners.lock);
-	list_del(&cl->node);
+	list_del(&ln->node);
 	lock_put(&listeners.lock);
-	link_unlisten(cl->name);
-	listener_put(cl);
+	link_unlisten(ln->name);
+	listener_put(ln);
 }
 
-/* Nobody has it: it was never adopted. */
-static void discard(struct link *l, struct stream *s)
+/* Frees a stream that has no user. */
+static void stream_discard(struct link *l, struct stream *s)
 {
-	link_slot_drop(l, to_shm(s)->slot, false);
+	link_slot_free(l, to_shm(s)->slot, false);
 	shm_drop(s);
 	link_put(l);
 }
 
-static void request_ask(struct link *l, const struct cm_in *in)
+static void request_handle(struct link *l, const struct cm_msg *msg)
 {
-	struct stream_listener *cl = listener_find(in->data, in->m.name_len);
-	struct stream *s = cl ? stream_of_cm(SHM_CM_REQ_RCVD) : NULL;
-	int ret = cl ? -EBUSY : -ENOENT;
+	struct stream_listener *ln = listener_find(msg->data, msg->m.name_len);
+	struct stream *s = ln ? cm_stream_new(SHM_CM_REQ_RCVD) : NULL;
+	int ret = ln ? -EBUSY : -ENOENT;
 
 	if (s) {
-		to_shm(s)->peer = in->m.from;
-		to_shm(s)->peer_share_id = in->m.share_id;
-		if (link_slot_take(l, s)) {
+		to_shm(s)->peer_slot = msg->m.from;
+		to_shm(s)->peer_share_id = msg->m.share_id;
+		if (link_slot_alloc(l, s)) {
 			shm_drop(s);
 			s = NULL;
 		}
 	}
 	if (s) {
-		ret = cl->ops->incoming(cl->user, s, in->data + in->m.name_len, in->m.len);
+		ret = ln->ops->incoming(ln->user, s, msg->data + msg->m.name_len,
+					msg->m.len);
 		if (ret)
-			discard(l, s);
+			stream_discard(l, s);
 	}
 	if (ret)
-		say_no(l, in->m.from, ret == -EBUSY ? CM_BUSY : CM_NO_LISTENER, NULL, 0);
-	if (cl)
-		listener_put(cl);
+		refusal_send(l, msg->m.from, ret == -EBUSY ? CM_BUSY : CM_NO_LISTENER,
+			     NULL, 0);
+	if (ln)
+		listener_put(ln);
 }
 
-static bool hung_up(struct stream *s, uint32_t from)
+/* False: s is not the stream of this request. */
+static bool cancel_stream(struct stream *s, uint32_t from)
 {
-	bool it;
+	bool found;
 
 	stream_lock(s);
-	it = to_shm(s)->cm == SHM_CM_REQ_RCVD && to_shm(s)->peer == from &&
-	     s->state == STREAM_OPEN;
-	if (it) {
-		say_close(to_shm(s)->l, from);
+	found = to_shm(s)->cm == SHM_CM_REQ_RCVD && to_shm(s)->peer_slot == from &&
+		s->state == STREAM_OPEN;
+	if (found) {
+		close_send(to_shm(s)->l, from);
 		to_shm(s)->closed_in = to_shm(s)->closed_out = true;
-		stream_broken(s, 0, "the caller has hung up");
+		stream_broken(s, 0, "the peer has cancelled its request");
 	}
 	stream_unlock(s);
-	return it;
+	return found;
 }
 
-static void request_hangup(struct link *l, uint32_t from)
+static void cancel_handle(struct link *l, uint32_t from)
 {
 	bool found = false;
 
 	lock_get(&l->rx_lock);
-	for (uint32_t i = 0; i < l->slots && !found; i++)
-		if (l->slot[i] && l->slot[i] != LINK_TOMB && to_shm(l->slot[i])->peer == from)
-			found = hung_up(l->slot[i], from);
+	for (uint32_t i = 0; i < l->nslots && !found; i++) {
+		struct stream *s = l->slot[i];
+
+		if (s && s != LINK_SLOT_CLOSING && to_shm(s)->peer_slot == from)
+			found = cancel_stream(s, from);
+	}
 	lock_put(&l->rx_lock);
 }
 
-void shm_cm_requests(struct link *l)
+void shm_cm_run(struct link *l)
 {
 	struct list *n;
 
 	lock_get(&l->rx_lock);
-	while (!l->dead && (n = list_pop(&l->calls))) {
-		struct cm_in *in = list_entry(n, struct cm_in, node);
+	while (!l->dead && (n = list_pop(&l->cm_msgs))) {
+		struct cm_msg *msg = list_entry(n, struct cm_msg, node);
 
-		l->ncm--;
+		l->ncm_msgs--;
 		lock_put(&l->rx_lock);
-		if (in->m.type == CM_REQ)
-			request_ask(l, in);
+		if (msg->m.type == CM_REQ)
+			request_handle(l, msg);
 		else
-			request_hangup(l, in->m.from);
-		free(in);
+			cancel_handle(l, msg->m.from);
+		free(msg);
 		lock_get(&l->rx_lock);
 	}
 	lock_put(&l->rx_lock);
 }
 
-static int request_queue(struct link *l, const struct rec_cm *m, const uint8_t *data)
+static int msg_queue(struct link *l, const struct rec_cm *m, const uint8_t *data)
 {
 	size_t len = m->name_len + m->len;
-	bool room = l->ncm < LINK_CM_MAX || m->type == CM_CANCEL;
-	struct cm_in *in = room ? malloc(sizeof(*in) + len) : NULL;
+	bool room = l->ncm_msgs < LINK_CM_REQS_MAX || m->type == CM_CANCEL;
+	struct cm_msg *msg = room ? malloc(sizeof(*msg) + len) : NULL;
 
 	lock_assert_held(&l->rx_lock);
-	if (!in) {
+	if (!msg) {
 		if (m->type == CM_REQ)
-			say_no(l, m->from, CM_BUSY, NULL, 0);
+			refusal_send(l, m->from, CM_BUSY, NULL, 0);
 		return 0;
 	}
-	in->m = *m;
+	msg->m = *m;
 	if (len)
-		memcpy(in->data, data, len);
-	list_add_tail(&l->calls, &in->node);
-	l->ncm++;
-	link_post(l);
-	return l->ncm > LINK_CANCELS_MAX ? -EPROTO : 0;
+		memcpy(msg->data, data, len);
+	list_add_tail(&l->cm_msgs, &msg->node);
+	l->ncm_msgs++;
+	link_post_msgs(l);
+	return l->ncm_msgs > LINK_CM_MSGS_MAX ? -EPROTO : 0;
 }
 
 int shm_cm_receive(struct link *l, const void *rec, uint32_t bytes)
@@ -626,39 +640,40 @@ int shm_cm_receive(struct link *l, const void *rec, uint32_t bytes)
 	switch (m.type) {
 	case CM_REQ:
 	case CM_CANCEL:
-		return request_queue(l, &m, data);
+		return msg_queue(l, &m, data);
 	case CM_REP:
-		receive_answer(l, &m, data + m.name_len);
+		reply_receive(l, &m, data + m.name_len);
 		return 0;
 	default:
 		return -EPROTO;
 	}
 }
 
-/* The stream gets its QP first: what the caller sends upon our answer finds it. */
+/* The stream gets its QP before the reply is sent: frames that the peer sends after the
+ * reply find the QP. */
 int stream_accept(struct stream *s, const struct stream_param *p, const void *rep,
 		  size_t len)
 {
-	bool rings;
+	bool waiting;
 	int ret;
 
 	stream_lock(s);
-	rings = to_shm(s)->cm == SHM_CM_REQ_RCVD && s->state == STREAM_OPEN;
-	if (rings) {
+	waiting = to_shm(s)->cm == SHM_CM_REQ_RCVD && s->state == STREAM_OPEN;
+	if (waiting) {
 		s->p = *p;
 		s->connecting = false;
 	}
 	stream_unlock(s);
-	if (!rings)
+	if (!waiting)
 		return -ECONNRESET;
 	ret = shm_start(s, true);
 	if (ret)
 		return ret;
 	stream_lock(s);
 	if (s->state == STREAM_OPEN) {
-		ret = say_accepted(s, rep, len);
+		ret = acceptance_send(s, rep, len);
 		to_shm(s)->cm = SHM_CM_NONE;
-		to_shm(s)->known = to_shm(s)->opened = true;
+		to_shm(s)->peer_known = to_shm(s)->opened = true;
 		tx_run(s);
 	}
 	stream_unlock(s);
@@ -669,7 +684,7 @@ void stream_reject(struct stream *s, const void *rej, size_t len)
 {
 	stream_lock(s);
 	if (to_shm(s)->cm == SHM_CM_REQ_RCVD && s->state == STREAM_OPEN && len &&
-	    !say_no(to_shm(s)->l, to_shm(s)->peer, CM_REJECTED, rej, len))
+	    !refusal_send(to_shm(s)->l, to_shm(s)->peer_slot, CM_REJECTED, rej, len))
 		to_shm(s)->closed_in = to_shm(s)->closed_out = true;
 	stream_unlock(s);
 	stream_release(s);

@@ -1,20 +1,21 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Design notes.
  *
- * The initiator has opened the target's /proc/PID/mem (grant.c). Unlike a pid the descriptor
- * names the memory: after an exec or the end of the target it moves 0 bytes.
- * process_vm_writev() is faster for much data, but goes
- * by pid. So each such call comes after a look through the descriptor: while the
- * memory is there, its process is, and the pid is its. And if it ends in between, the
- * call does not get past the gate (shm/gate.h).
+ * The initiator has opened the target's /proc/PID/mem (grant.c). The descriptor names the
+ * memory, not the process: after an exec or the end of the target it copies 0 bytes.
+ * process_vm_writev() is faster for much data, but names the process by its pid. So
+ * before each such call the page of memid.h is read through the descriptor: while the
+ * memory exists, so does its process, and the pid is that process's. If the process ends
+ * between the two calls, the second one copies nothing (memid.h).
  *
- * What the target allows it says in a table (dev/share.h), which is looked at under
- * a word of ours that it waits for before it takes anything back. What the table
- * does not allow, or what fails in any way, is sent to the target after all, which
- * finds the right status: nothing is refused here.
+ * The target publishes what it allows in a table (dev/share.h). The initiator reads the
+ * table while a word of its own names key and QP; the target waits for the word before it
+ * withdraws either. A request that the table does not allow, or that fails in any way, is
+ * sent to the target as a frame, and the target finds the right status: nothing is
+ * refused here.
  *
- * What an initiator does with its access nobody can check: it is one that the kernel lets
- * access the target's memory anyway (doc/security.md). */
+ * Nobody can check what an initiator does with its access. The kernel lets it access the
+ * target's memory anyway (doc/security.md). */
 #include "shm/direct.h"
 
 #include "base/conf.h"
@@ -37,72 +38,75 @@
 #include <unistd.h>
 
 enum {
-	PID_MIN = 24 * 1024, /* bytes from which a call by pid, and its check, are faster */
+	PID_MIN = 24 * 1024, /* bytes from which a call by pid with its check is faster */
 	LINE = 64,
-	SPINS = 200,
-	WAIT_NS = 50 * 1000, /* between two looks at another process's word */
+	SPINS = 200,	     /* reads of another process's word before the first pause, */
+	WAIT_NS = 50 * 1000, /* and the pause between two reads after that */
 };
 #define BROKEN_NS SEC /* see direct_break() */
 
 struct direct {
 	atomic_int refs;
 	struct link *l;
-	/* as initiator; mem -1 unless self: we have no access */
+	/* this process as initiator */
 	struct direct_shared *ours;
-	const struct share_table *t; /* keys.t, or our own */
-	struct keys keys;	     /* none if self */
-	int mem;
-	bool self;
-	pid_t pid;		/* 0: of another pid namespace */
-	/* Calls by pid work; nothing does, yet or any more. Storing false into `off` releases
-	 * all that is above. */
-	_Atomic bool by_pid, off;
+	const struct share_table *t; /* the peer's table: keys.t; if self, our own */
+	struct keys keys;	     /* unused if self */
+	int mem;		     /* the peer's memory; -1: none */
+	bool self;		     /* both ends of the link are in this process */
+	pid_t pid;		     /* the peer's; 0: of another pid namespace */
+	_Atomic bool by_pid;	     /* calls by pid work */
+	/* There is no access yet, or any more. Storing false is a release of the fields
+	 * above. */
+	_Atomic bool off;
 	struct memid memid;
-	/* as target */
-	_Atomic enum direct_given given; /* the peer has our keys: its words count */
+	/* this process as target */
+	_Atomic enum direct_keys peer_keys; /* not NONE: the peer's words count */
 	struct direct_shared *theirs;
-	int sock; /* its end tells of the peer's; -1 within a process; the link's */
-	uint64_t until; /* not 0: the link is broken, sock is none any more; users are waited
-			 * for until then (targets.lock) */
-	_Atomic bool dead;
-	struct list node; /* targets.list */
+	int sock; /* the link's, readable when the peer ends; -1 within a process */
+	/* Not 0: the link is broken and sock is closed; the peer's words are waited for
+	 * until this time (targets.lock). */
+	uint64_t wait_until;
+	_Atomic bool dead; /* the peer's words do not count any more */
+	struct list node;  /* targets.list */
 };
 
-/* Links whose words count. */
+/* All struct direct. */
 static struct {
 	struct lock lock; /* innermost */
 	struct list list;
 } targets = { LOCK_INIT, LIST_INIT(targets.list) };
 
-/* ---- the target's side ------------------------------------------------------------- */
+/* ---- target ------------------------------------------------------------------------ */
 
-/* Its memory is gone after the last of its threads. */
-static bool alive(const struct direct *d)
+/* The memory of a process exists as long as one of its threads. */
+static bool peer_alive(const struct direct *d)
 {
 	if (d->mem >= 0)
 		return memid_in(&d->memid, d->mem);
 	return !d->pid || !kill(d->pid, 0) || errno != ESRCH;
 }
 
-/* Nobody has to be waited for any more. */
-static bool peer_over(struct direct *d)
+/* The words of this peer need not be waited for any more. */
+static bool peer_ended(struct direct *d)
 {
 	struct pollfd p = { .fd = d->sock, .events = POLLRDHUP };
 	const struct timespec now = { 0 };
 	bool ended = false;
-	uint64_t until;
+	uint64_t wait_until;
 
 	if (atomic_load(&d->dead))
 		return true;
 	lock_get(&targets.lock);
-	until = d->until;
-	if (!until)
+	wait_until = d->wait_until;
+	if (!wait_until)
 		ended = d->sock >= 0 && sys_ppoll(&p, 1, &now, NULL) > 0;
 	lock_put(&targets.lock);
-	if (until && !alive(d)) {
+	if (wait_until && !peer_alive(d)) {
 		ended = true;
-	} else if (until && loop_now() > until) {
-		log_warn("process %d, whose link is broken, still says that it accesses our "
+	} else if (wait_until && loop_now() > wait_until) {
+		log_warn("process %d, whose link is broken, still says that it accesses "
+			 "our "
 			 "memory: it is not waited for any longer",
 			 (int)d->pid);
 		ended = true;
@@ -112,25 +116,26 @@ static bool peer_over(struct direct *d)
 	return ended;
 }
 
-/* The peer's word names what is to be taken back: until it does not, or the peer has
- * ended. A peer that is stopped is waited for. */
+/* Waits until the word does not match any more, or the peer has ended. A peer that is
+ * stopped is waited for. */
 static void word_wait(struct direct *d, _Atomic uint64_t *word, uint64_t value,
 		      uint64_t mask)
 {
 	const struct timespec pause = { .tv_nsec = WAIT_NS };
 	uint64_t from = 0;
-	bool told = false;
+	bool logged = false;
 
 	for (unsigned i = 0; (atomic_load(word) & mask) == value; i++) {
 		if (i < SPINS)
 			continue;
 		if (!from)
 			from = loop_now();
-		if (peer_over(d))
+		if (peer_ended(d))
 			return;
-		if (!told && loop_now() - from > SEC) {
-			told = true;
-			log_warn("memory cannot be taken back: process %d is in the middle "
+		if (!logged && loop_now() - from > SEC) {
+			logged = true;
+			log_warn("memory cannot be withdrawn yet: process %d is in the "
+				 "middle "
 				 "of an access to it (stopped?)",
 				 (int)d->pid);
 		}
@@ -144,25 +149,28 @@ static void direct_put(struct direct *d)
 		free(d);
 }
 
-/* One word that has to be waited for, with a reference of its owner. */
-static struct direct *find_user(uint64_t value, uint64_t mask, _Atomic uint64_t **word)
+/* Finds a word that matches, with a reference to its struct direct and to the link; or
+ * NULL. */
+static struct direct *find_word(uint64_t value, uint64_t mask, _Atomic uint64_t **word)
 {
 	struct direct *d, *found = NULL;
 
 	lock_get(&targets.lock);
 	list_for_each(d, &targets.list, node) {
-		/* Who has no keys of ours cannot be in the middle of an access. */
-		uint32_t n = atomic_load(&d->given) != DIRECT_NOT_GIVEN ?
-				     atomic_load(&d->theirs->high) :
+		/* A peer that has not got the keys cannot be in the middle of an
+		 * access. */
+		uint32_t n = atomic_load(&d->peer_keys) != DIRECT_KEYS_NONE ?
+				     atomic_load(&d->theirs->words_used) :
 				     0;
 
 		n = n < DIRECT_USERS ? n : DIRECT_USERS;
 		for (uint32_t i = 0; i < n && !found; i++) {
 			*word = &d->theirs->user[i].word;
-			if ((atomic_load(*word) & mask) == value && !atomic_load(&d->dead))
+			if ((atomic_load(*word) & mask) == value &&
+			    !atomic_load(&d->dead))
 				found = d;
 		}
-		if (found && link_try_get(found->l)) /* the segment stays */
+		if (found && link_try_get(found->l)) /* keeps the segment */
 			break;
 		found = NULL;
 	}
@@ -172,12 +180,12 @@ static struct direct *find_user(uint64_t value, uint64_t mask, _Atomic uint64_t 
 	return found;
 }
 
-static void wait_for_users(uint64_t value, uint64_t mask)
+static void wait_for_words(uint64_t value, uint64_t mask)
 {
 	_Atomic uint64_t *word;
 	struct direct *d;
 
-	while ((d = find_user(value, mask, &word))) {
+	while ((d = find_word(value, mask, &word))) {
 		struct link *l = d->l;
 
 		word_wait(d, word, value, mask);
@@ -186,23 +194,24 @@ static void wait_for_users(uint64_t value, uint64_t mask)
 	}
 }
 
-/* ---- the initiator's side ------------------------------------------------------------ */
+/* ---- initiator ------------------------------------------------------------------- */
 
-/* Nothing works any more, and the peer need not ask. */
-static void turn_off(struct direct *d)
+/* There is no access any more, and the peer learns that payloads are not fetched. */
+static void disable(struct direct *d)
 {
 	atomic_store(&d->off, true);
 	atomic_store(&d->ours->works, 0);
 }
 
-static bool table_take(struct direct *d, int fd)
+static bool table_open(struct direct *d, int fd)
 {
-	int ret = keys_take(&d->keys, fd);
+	int ret = keys_open(&d->keys, fd);
 
 	d->t = d->keys.t;
 	return !ret;
 }
 
+/* The descriptor is a /proc/PID/mem, and the page is there. */
 static bool memory_is_right(const struct direct *d)
 {
 	struct statfs fs;
@@ -211,10 +220,11 @@ static bool memory_is_right(const struct direct *d)
 	       memid_in(&d->memid, d->mem);
 }
 
-/* Does the pid name the same process in our namespace, and may we? */
+/* The pid names the same process here, and this process may access it by pid. */
 static bool pid_works(const struct direct *d)
 {
-	return d->pid && conf_get()->direct != CONF_DIRECT_MEM && memid_of(&d->memid, d->pid);
+	return d->pid && conf_get()->direct != CONF_DIRECT_MEM &&
+	       memid_of(&d->memid, d->pid);
 }
 
 static struct direct *direct_new(struct link *l, int side)
@@ -230,7 +240,7 @@ static struct direct *direct_new(struct link *l, int side)
 	d->keys.fd = d->mem = -1;
 	d->sock = l->sock.fd;
 	list_init(&d->node);
-	share_set_wait(wait_for_users);
+	share_set_wait(wait_for_words);
 	lock_get(&targets.lock);
 	list_add_tail(&targets.list, &d->node);
 	lock_put(&targets.lock);
@@ -238,20 +248,20 @@ static struct direct *direct_new(struct link *l, int side)
 	return d;
 }
 
-void direct_join(struct link *l, int side)
+void direct_create(struct link *l, int side)
 {
 	struct direct *d = direct_new(l, side);
 
 	if (!d)
 		return;
-	d->pid = l->pid;
+	d->pid = l->peer_pid;
 	atomic_store(&d->off, true);
 }
 
-void direct_given(struct direct *d, enum direct_given given)
+void direct_set_keys(struct direct *d, enum direct_keys keys)
 {
 	if (d)
-		atomic_store(&d->given, given);
+		atomic_store(&d->peer_keys, keys);
 }
 
 void direct_start(struct direct *d, int keys, int memory, const struct memid *memid)
@@ -266,7 +276,7 @@ void direct_start(struct direct *d, int keys, int memory, const struct memid *me
 	d->mem = memory;
 	works = memory_is_right(d);
 	atomic_store(&d->by_pid, works && pid_works(d));
-	works = works && table_take(d, keys);
+	works = works && table_open(d, keys);
 	atomic_store(&d->ours->works, works);
 	if (works) {
 		atomic_store_explicit(&d->off, false, memory_order_release);
@@ -280,30 +290,30 @@ void direct_start(struct direct *d, int keys, int memory, const struct memid *me
 					   "directly, by descriptor alone");
 }
 
-void direct_join_self(struct link *l, int side)
+void direct_create_self(struct link *l, int side)
 {
 	struct direct *d = share_table() ? direct_new(l, side) : NULL;
 
 	if (!d)
 		return;
 	d->self = true;
-	atomic_store(&d->given, DIRECT_PROVED);
+	atomic_store(&d->peer_keys, DIRECT_KEYS_PROVED);
 	d->t = share_table();
 	atomic_store(&d->ours->works, 1);
 }
 
-/* The peer may live: it has closed the link, or we did. It begins nothing new then (look())
- * but may be in the middle of a copy, so what is taken back waits on; for a second, as
- * one that has broken the rules need not keep to these either. After that, what it does
- * to memory that it was once given is what any process of our user could do. */
+/* The peer may still run: one of the two has closed the link. It begins no access then
+ * (check_target()), but may be in the middle of one, so words are waited for; for a
+ * second at most, as a peer that has broken the rules may not clear its words either.
+ * What it does after that, any process could do that may access our memory. */
 void direct_break(struct direct *d)
 {
 	if (!d)
 		return;
-	turn_off(d);
+	disable(d);
 	atomic_store(&d->theirs->closed, 1);
 	lock_get(&targets.lock);
-	d->until = loop_now() + BROKEN_NS;
+	d->wait_until = loop_now() + BROKEN_NS;
 	lock_put(&targets.lock);
 }
 
@@ -314,15 +324,16 @@ void direct_free(struct direct *d)
 	lock_get(&targets.lock);
 	list_del(&d->node);
 	lock_put(&targets.lock);
-	keys_drop(&d->keys);
+	keys_close(&d->keys);
 	fdset_close(d->mem);
 	direct_put(d);
 }
 
-/* ---- one access ---------------------------------------------------------------------- */
+/* ---- one access ------------------------------------------------------------------ */
 
-/* Our word, which says what is accessed from here on; NULL: all are taken. */
-static _Atomic uint64_t *word_take(struct direct *d, uint64_t value)
+/* Stores the value into a free word of this process, which it returns; NULL: all are in
+ * use. */
+static _Atomic uint64_t *word_claim(struct direct *d, uint64_t value)
 {
 	static _Thread_local unsigned hint __attribute__((tls_model("initial-exec")));
 	struct direct_shared *sh = d->ours;
@@ -331,8 +342,9 @@ static _Atomic uint64_t *word_take(struct direct *d, uint64_t value)
 		unsigned i = (hint + n) % DIRECT_USERS;
 		uint64_t none = 0;
 
-		for (uint32_t h = atomic_load_explicit(&sh->high, memory_order_relaxed);
-		     h <= i && !atomic_compare_exchange_weak(&sh->high, &h, i + 1);)
+		for (uint32_t h =
+			     atomic_load_explicit(&sh->words_used, memory_order_relaxed);
+		     h <= i && !atomic_compare_exchange_weak(&sh->words_used, &h, i + 1);)
 			;
 		if (atomic_compare_exchange_strong(&sh->user[i].word, &none, value)) {
 			hint = i;
@@ -342,12 +354,12 @@ static _Atomic uint64_t *word_take(struct direct *d, uint64_t value)
 	return NULL;
 }
 
-static void word_give(_Atomic uint64_t *word)
+static void word_release(_Atomic uint64_t *word)
 {
 	atomic_store_explicit(word, 0, memory_order_release);
 }
 
-/* The key's row, or NULL: none, or the file does not reach there. */
+/* The row of the key in the target's table, or NULL: the table has no such row. */
 static const struct share_key *row_of(struct direct *d, uint32_t key)
 {
 	uint32_t i;
@@ -360,35 +372,38 @@ static const struct share_key *row_of(struct direct *d, uint32_t key)
 
 static bool qp_allows(struct stream *s, const struct direct *d, unsigned right)
 {
-	const struct share_qp *entry = &d->t->qp[share_qp_index(to_shm(s)->peer_share_id)];
+	const struct share_qp *entry =
+		&d->t->qp[share_qp_index(to_shm(s)->peer_share_id)];
 	uint64_t is = atomic_load(&entry->word);
 
 	return is >> 32 == to_shm(s)->peer_share_id >> 32 && (is & right);
 }
 
-/* More reads at once than the target keeps are its to refuse. */
+/* More reads at once than the target allows are sent as frames, and refused there. */
 static bool qp_open(struct stream *s, const struct direct *d, bool read)
 {
-	const struct share_qp *entry = &d->t->qp[share_qp_index(to_shm(s)->peer_share_id)];
+	const struct share_qp *entry =
+		&d->t->qp[share_qp_index(to_shm(s)->peer_share_id)];
 
 	return qp_allows(s, d, read ? SHARE_READ : SHARE_WRITE) &&
 	       (!read || s->qp->attr.max_rd_atomic <= atomic_load(&entry->reads));
 }
 
-/* Where len bytes from addr on are in the target, or 0. */
-static uint64_t place_in(const struct share_key *k, uint64_t addr, uint32_t len)
+/* The target's address of `len` bytes from `addr` of the region, or 0: out of bounds. */
+static uint64_t address_of(const struct share_key *k, uint64_t addr, uint32_t len)
 {
 	if (addr < k->iova || addr - k->iova > k->len || len > k->len - (addr - k->iova))
 		return 0;
 	return k->addr + (addr - k->iova);
 }
 
-/* The checks of mr.c and responder.c, by what the target has published. Under a word
- * of ours. The target's address, or 0. */
-static uint64_t look(struct stream *s, struct direct *d, const struct wqe *w)
+/* The checks of dev/mr.c and rc/responder.c, by the target's table, while a word of this
+ * process names key and QP. Returns the target's address, or 0. */
+static uint64_t check_target(struct stream *s, struct direct *d, const struct wqe *w)
 {
 	bool read = w->opcode == IBV_WR_RDMA_READ;
-	const struct share_qp *entry = &d->t->qp[share_qp_index(to_shm(s)->peer_share_id)];
+	const struct share_qp *entry =
+		&d->t->qp[share_qp_index(to_shm(s)->peer_share_id)];
 	const struct share_key *k = row_of(d, w->rkey);
 	unsigned access = read ? IBV_ACCESS_REMOTE_READ : IBV_ACCESS_REMOTE_WRITE;
 
@@ -399,33 +414,34 @@ static uint64_t look(struct stream *s, struct direct *d, const struct wqe *w)
 		return 0;
 	if (atomic_load(&d->ours->closed))
 		return 0;
-	return place_in(k, w->raddr, w->length);
+	return address_of(k, w->raddr, w->length);
 }
 
-/* The same for the source of a send: of the owner's own checks those that may turn out
- * otherwise by now. */
-static uint64_t look_at_source(struct stream *s, struct direct *d, uint32_t key,
-			       uint64_t addr, uint32_t len)
+/* The same for the source of a send. Its owner has checked it before; these checks may
+ * have another result by now. */
+static uint64_t check_source(struct stream *s, struct direct *d, uint32_t key,
+			     uint64_t addr, uint32_t len)
 {
-	const struct share_qp *entry = &d->t->qp[share_qp_index(to_shm(s)->peer_share_id)];
+	const struct share_qp *entry =
+		&d->t->qp[share_qp_index(to_shm(s)->peer_share_id)];
 	const struct share_key *k = row_of(d, key);
 
 	if (!qp_allows(s, d, SHARE_SEND) || !k || !key || atomic_load(&k->key) != key ||
 	    k->pd != entry->pd || !(k->access & SHARE_REGION) ||
 	    atomic_load(&d->ours->closed))
 		return 0;
-	return place_in(k, addr, len);
+	return address_of(k, addr, len);
 }
 
 struct copy {
-	struct iovec iov[DEV_MAX_SGE + 3]; /* ours */
+	struct iovec iov[DEV_MAX_SGE + 3]; /* memory of this process */
 	int n;
-	uint64_t at; /* the target's */
+	uint64_t at; /* address in the target */
 	uint32_t len;
 	bool read;
 };
 
-/* Has an iovec end after `pos` bytes. */
+/* Splits an iovec so that one ends after `pos` bytes. */
 static void cut_at(struct copy *c, uint32_t pos)
 {
 	int i = 0;
@@ -441,13 +457,14 @@ static void cut_at(struct copy *c, uint32_t pos)
 	c->n++;
 }
 
-/* DESIGN, write order: the last 64 bytes show after what is before them, and of these
- * the last line after the rest. An iovec is copied by itself, and stores of a
- * string move do not pass those of the next. */
+/* Write order: the last 64 bytes become visible after all bytes before them, and of these
+ * the last cache line after the rest. The kernel copies each iovec by itself, and the
+ * stores of one string move do not pass those of the next. */
 static void cut_tail(struct copy *c)
 {
 	const struct iovec *last = &c->iov[c->n - 1];
-	uint64_t end = c->read ? (uintptr_t)last->iov_base + last->iov_len : c->at + c->len;
+	uint64_t end = c->read ? (uintptr_t)last->iov_base + last->iov_len :
+				 c->at + c->len;
 	uint32_t in_line = (uint32_t)((end - 1) % LINE) + 1;
 
 	if (in_line < c->len)
@@ -472,17 +489,20 @@ static void copy_advance(struct copy *c, size_t n)
 	}
 }
 
-/* The pid may name another process by now, and a write does not look at the nonce. A peer that
- * can access our memory gains nothing by such a trick. */
-static bool may_by_pid(const struct direct *d)
+/* The pid may name another process by now, and a write does not check the nonce. A peer
+ * that can access our memory gains nothing if it makes us write there. */
+static bool by_pid_allowed(const struct direct *d)
 {
 	return atomic_load_explicit(&d->by_pid, memory_order_relaxed) &&
-	       atomic_load_explicit(&d->given, memory_order_relaxed) == DIRECT_PROVED;
+	       atomic_load_explicit(&d->peer_keys, memory_order_relaxed) ==
+		       DIRECT_KEYS_PROVED;
 }
 
 static ssize_t copy_by_pid(struct direct *d, const struct copy *c, int n, size_t len)
 {
-	struct gate_io io = { .read = c->read, .iov = c->iov, .n = n, .at = c->at, .len = len };
+	struct memid_io io = {
+		.read = c->read, .iov = c->iov, .n = n, .at = c->at, .len = len
+	};
 	ssize_t ret = -ESTALE;
 
 	if (memid_in(&d->memid, d->mem))
@@ -490,7 +510,7 @@ static ssize_t copy_by_pid(struct direct *d, const struct copy *c, int n, size_t
 	switch (ret) {
 	case -ESTALE:
 		log_info("process %d is not what it was", (int)d->pid);
-		turn_off(d);
+		disable(d);
 		return -EPIPE;
 	case -EPERM:
 	case -ENOSYS:
@@ -518,14 +538,16 @@ static ssize_t copy_by_mem(struct direct *d, const struct copy *c, int n)
 				sys_pwritev(d->mem, c->iov, n, at);
 	if (ret > 0 || (ret < 0 && errno == EINTR))
 		return ret > 0 ? ret : 0;
-	/* 0: the memory is gone, its process has ended or runs another program. */
-	if (!ret || errno == EPERM || errno == EACCES || errno == ENOSYS || errno == EBADF)
-		turn_off(d);
+	/* 0: the memory does not exist any more: the process has ended or called exec. */
+	if (!ret || errno == EPERM || errno == EACCES || errno == ENOSYS ||
+	    errno == EBADF)
+		disable(d);
 	return ret ? -errno : -EPIPE;
 }
 
-/* Only x86 keeps the order of the iovecs without help. */
-static int group(const struct copy *c)
+/* Number of iovecs that one call may copy. On x86 all: the order of cut_tail() is kept.
+ * On other CPUs those before the cuts, then each one behind a fence. */
+static int iovs_at_once(const struct copy *c)
 {
 #if defined(__x86_64__) || defined(__i386__)
 	return c->n;
@@ -540,13 +562,13 @@ static int group(const struct copy *c)
 static int copy_between(struct direct *d, struct copy *c)
 {
 	while (c->len) {
-		int n = group(c);
+		int n = iovs_at_once(c);
 		size_t len = 0;
 		ssize_t ret = 0;
 
 		for (int i = 0; i < n; i++)
 			len += c->iov[i].iov_len;
-		if (len >= PID_MIN && may_by_pid(d))
+		if (len >= PID_MIN && by_pid_allowed(d))
 			ret = copy_by_pid(d, c, n, len);
 		if (!ret)
 			ret = copy_by_mem(d, c, n);
@@ -557,7 +579,7 @@ static int copy_between(struct direct *d, struct copy *c)
 	return 0;
 }
 
-/* One after the other: the last word of the last is stored last. */
+/* Within this process. The last word of the last piece is stored last. */
 static int copy_within(struct copy *c)
 {
 	uint8_t *there = (uint8_t *)(uintptr_t)c->at;
@@ -573,11 +595,12 @@ static int copy_within(struct copy *c)
 	return ret;
 }
 
-/* The target's QP is in RTR and wants to hear of the first request. */
+/* If the target's QP is in RTR, it has to learn of the first request. */
 static void announce(struct stream *s, const struct direct *d)
 {
-	const struct share_qp *entry = &d->t->qp[share_qp_index(to_shm(s)->peer_share_id)];
-	struct rec_link m = { .type = LINK_ANNOUNCE, .slot = to_shm(s)->peer };
+	const struct share_qp *entry =
+		&d->t->qp[share_qp_index(to_shm(s)->peer_share_id)];
+	struct rec_link m = { .type = LINK_ANNOUNCE, .slot = to_shm(s)->peer_slot };
 
 	if (to_shm(s)->announced || !(atomic_load(&entry->word) & SHARE_ANNOUNCE))
 		return;
@@ -585,16 +608,16 @@ static void announce(struct stream *s, const struct direct *d)
 	link_send(to_shm(s)->l, &m);
 }
 
-static int access_target(struct stream *s, struct direct *d, const struct wqe *w,
+static int access_memory(struct stream *s, struct direct *d, const struct wqe *w,
 			 uint32_t off, struct copy *c)
 {
 	uint64_t names = (uint64_t)w->rkey << 32 | (uint32_t)to_shm(s)->peer_share_id;
-	_Atomic uint64_t *word = word_take(d, names);
+	_Atomic uint64_t *word = word_claim(d, names);
 	int ret = -EACCES;
 
 	if (!word)
 		return -EBUSY;
-	c->at = look(s, d, w);
+	c->at = check_target(s, d, w);
 	if (c->at) {
 		c->at += off;
 		if (!d->self && off + c->len == w->length)
@@ -603,22 +626,23 @@ static int access_target(struct stream *s, struct direct *d, const struct wqe *w
 	}
 	if (!ret)
 		announce(s, d);
-	word_give(word);
+	word_release(word);
 	return ret;
 }
 
-/* Only where the peer has our keys, too. Else a peer with less rights than ours could have us
- * access, for it, a process that it has started with more than its own and whose memory holds our
- * challenge. */
+/* Only if the peer has our keys, too. Else a peer with fewer rights than this process
+ * could make it access a process that the peer has started with more rights than its own,
+ * and whose memory holds our challenge. */
 static bool usable(struct stream *s, const struct direct *d)
 {
 	return d && !atomic_load_explicit(&d->off, memory_order_acquire) &&
-	       atomic_load_explicit(&d->given, memory_order_relaxed) != DIRECT_NOT_GIVEN &&
-	       share_qp_index(to_shm(s)->peer_share_id) < SHARE_QPS && !to_shm(s)->closed_in &&
-	       s->state == STREAM_OPEN;
+	       atomic_load_explicit(&d->peer_keys, memory_order_relaxed) !=
+		       DIRECT_KEYS_NONE &&
+	       share_qp_index(to_shm(s)->peer_share_id) < SHARE_QPS &&
+	       !to_shm(s)->closed_in && s->state == STREAM_OPEN;
 }
 
-/* Without a word of ours nothing but words may be looked at. */
+/* No word names the key, so only the atomic fields of the table may be read. */
 static bool direct_likely(struct stream *s, const struct wqe *w)
 {
 	struct direct *d = to_shm(s)->l->direct;
@@ -650,7 +674,7 @@ static int direct_run(struct stream *s, const struct wqe *w, uint32_t off, uint3
 	} else {
 		list = wqe_sge_list(s->qp, w,
 				    c.read ? IBV_ACCESS_LOCAL_WRITE : MR_LOCAL_READ);
-		/* What is refused must not have had an effect. */
+		/* A request that is refused must have had no effect. */
 		if (!off && len < w->length && sge_check(&list))
 			return -EACCES;
 		maps = sge_map(&list, off, len, &mem);
@@ -658,13 +682,14 @@ static int direct_run(struct stream *s, const struct wqe *w, uint32_t off, uint3
 			return maps ? maps : -EINVAL;
 		c.n = maps;
 	}
-	ret = access_target(s, d, w, off, &c);
+	ret = access_memory(s, d, w, off, &c);
 	sge_unmap(refs, maps);
 	return ret;
 }
 
-/* A QP that has failed gives its memory back to the application without waiting for us,
- * but not before its QP entry is closed: what was copied by then is what was sent. */
+/* A QP that fails returns its memory to the application without waiting for the word, but
+ * closes its QP entry before. So what was copied while the entry is open is what was
+ * sent. */
 int direct_fetch(struct stream *s, uint32_t key, uint64_t addr, uint32_t len,
 		 const struct iovec *iov, int n)
 {
@@ -675,10 +700,10 @@ int direct_fetch(struct stream *s, uint32_t key, uint64_t addr, uint32_t len,
 
 	if (!usable(s, d))
 		return -ENOENT;
-	word = word_take(d, (uint64_t)key << 32 | (uint32_t)to_shm(s)->peer_share_id);
+	word = word_claim(d, (uint64_t)key << 32 | (uint32_t)to_shm(s)->peer_share_id);
 	if (!word)
 		return -EBUSY;
-	c.at = look_at_source(s, d, key, addr, len);
+	c.at = check_source(s, d, key, addr, len);
 	if (c.at) {
 		memcpy(c.iov, iov, (size_t)n * sizeof(*iov));
 		ret = d->self ? copy_within(&c) : copy_between(d, &c);
@@ -686,16 +711,17 @@ int direct_fetch(struct stream *s, uint32_t key, uint64_t addr, uint32_t len,
 	}
 	if (!ret && !qp_allows(s, d, SHARE_SEND))
 		ret = -ECANCELED;
-	word_give(word);
+	word_release(word);
 	return ret;
 }
 
-bool direct_fetches(struct stream *s)
+bool direct_peer_fetches(struct stream *s)
 {
 	const struct direct *d = to_shm(s)->l->direct;
 
 	return d && s->share_id && s->qp->share_id == s->share_id &&
-	       atomic_load_explicit(&d->given, memory_order_relaxed) != DIRECT_NOT_GIVEN &&
+	       atomic_load_explicit(&d->peer_keys, memory_order_relaxed) !=
+		       DIRECT_KEYS_NONE &&
 	       atomic_load_explicit(&d->theirs->works, memory_order_relaxed);
 }
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Taking memory back from a process that says that it is accessing it. */
+/* Deregistering memory while another process says, by its word, that it accesses it. */
 #include "dev/share.h"
 #include "dev/verbs.h"
 #include "shm/greeting.h"
@@ -52,9 +52,9 @@ static void up(void)
 	if (link_new(seg, 0, &id, &fds, &l))
 		abort();
 	peer_sock = s[1];
-	l->pid = peer;
-	direct_join(l, 0);
-	direct_given(l->direct, DIRECT_PROVED);
+	l->peer_pid = peer;
+	direct_create(l, 0);
+	direct_set_keys(l->direct, DIRECT_KEYS_PROVED);
 	close(give[0]);
 	close(give[1]);
 }
@@ -79,14 +79,14 @@ static pthread_t begin(_Atomic uint64_t **word)
 		   IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE, &mr))
 		abort();
 	*word = &seg->direct[1].user[0].word;
-	atomic_store(&seg->direct[1].high, 1);
+	atomic_store(&seg->direct[1].words_used, 1);
 	atomic_store(*word, (uint64_t)mr->mr.rkey << 32 | 1);
 	atomic_store(&done, false);
 	pthread_create(&th, NULL, deregisters, mr);
 	return th;
 }
 
-static void waits_while_it_is_said(void)
+static void waits_while_a_word_names_it(void)
 {
 	_Atomic uint64_t *word;
 	pthread_t th;
@@ -110,7 +110,8 @@ static void waits_though_the_link_is_broken(void)
 	th = begin(&word);
 	from = loop_now();
 	direct_break(l->direct);
-	CHECK(!done_within(SHORT_MS) || loop_now() - from >= SEC); /* not for ever, below */
+	/* Not for more than a second: not_for_ever_then(). */
+	CHECK(!done_within(SHORT_MS) || loop_now() - from >= SEC);
 	atomic_store(word, 0);
 	CHECK(done_within(LONG_MS));
 	pthread_join(th, NULL);
@@ -128,26 +129,26 @@ static void not_for_ever_then(void)
 	CHECK(done_within(LONG_MS));
 	pthread_join(th, NULL);
 	th = begin(&word);
-	CHECK(done_within(LONG_MS)); /* once is enough */
+	CHECK(done_within(LONG_MS)); /* the second time it does not wait at all */
 	pthread_join(th, NULL);
 	down();
 }
 
-/* Whoever has no keys can name them and is not believed. */
-static void not_for_who_has_no_keys(void)
+/* The words of a peer that has not got the keys are ignored. */
+static void not_for_a_peer_without_keys(void)
 {
 	_Atomic uint64_t *word;
 	pthread_t th;
 
 	up();
-	direct_given(l->direct, DIRECT_NOT_GIVEN);
+	direct_set_keys(l->direct, DIRECT_KEYS_NONE);
 	th = begin(&word);
 	CHECK(done_within(LONG_MS));
 	pthread_join(th, NULL);
 	down();
 }
 
-static uint64_t time_for_the_dead(void)
+static uint64_t time_for_a_dead_peer(void)
 {
 	_Atomic uint64_t *word;
 	uint64_t from;
@@ -165,12 +166,13 @@ static uint64_t time_for_the_dead(void)
 	return from;
 }
 
-/* Not the second that the living get: more than once it is not the machine's load. */
-static void not_for_the_dead(void)
+/* Less than the second for which a living peer is waited for. Several tries, as the
+ * machine may be slow. */
+static void not_for_a_dead_peer(void)
 {
 	int slow = 0;
 
-	while (slow < 5 && time_for_the_dead() >= SEC / 2)
+	while (slow < 5 && time_for_a_dead_peer() >= SEC / 2)
 		slow++;
 	CHECK(slow < 5);
 }
@@ -181,11 +183,11 @@ int main(int argc, char **argv)
 	t_init(argc, argv);
 	if (device_open(device_the(), &ctx) || pd_alloc(ctx, &pd))
 		return 1;
-	T_RUN(waits_while_it_is_said);
+	T_RUN(waits_while_a_word_names_it);
 	T_RUN(waits_though_the_link_is_broken);
 	T_RUN(not_for_ever_then);
-	T_RUN(not_for_who_has_no_keys);
-	T_RUN(not_for_the_dead);
+	T_RUN(not_for_a_peer_without_keys);
+	T_RUN(not_for_a_dead_peer);
 	CHECK_EQ(pd_dealloc(pd), 0);
 	device_close(ctx);
 	return t_done();

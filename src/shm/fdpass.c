@@ -31,7 +31,7 @@ static struct {
 	int fd[FDPASS_WAITING_MAX];
 } closer = { .lock = LOCK_INIT };
 
-/* ---- closing ------------------------------------------------------------------------- */
+/* ---- closing --------------------------------------------------------------------- */
 
 static void *close_all(void *arg)
 {
@@ -50,7 +50,7 @@ static void *close_all(void *arg)
 	}
 }
 
-/* Without a thread they wait for the next one. */
+/* If no thread can be started, the descriptor waits for the next one. */
 static void close_by_thread(int fd)
 {
 	bool start, kept;
@@ -87,20 +87,22 @@ bool fdpass_full(void)
 	bool full;
 
 	lock_get(&closer.lock);
-	full = closer.waiting > FDPASS_WAITING_MAX / 2; /* the rest is for those in use */
+	/* The other half is for descriptors and sockets that were received before. */
+	full = closer.waiting > FDPASS_WAITING_MAX / 2;
 	lock_put(&closer.lock);
 	return full;
 }
 
-/* Memory and eventfds: nobody is asked when they are closed. Neither question touches the file. A
- * pipe is not like that: who writes to it from memory whose pages do not come holds its lock. */
-static bool is_harmless(int fd)
+/* Memory and eventfds: closing them cannot block. Neither check calls into the file's own
+ * file system. Closing a pipe can block: its lock may be held by a process that writes to
+ * it from memory whose pages cannot be loaded. */
+static bool closes_at_once(int fd)
 {
 	int wake;
 
 	if (fcntl(fd, F_GET_SEALS) >= 0)
 		return true;
-	wake = greeting_wake_take(fd);
+	wake = greeting_wake_accept(fd);
 	if (wake >= 0)
 		close(wake);
 	return wake >= 0;
@@ -110,16 +112,18 @@ void fdpass_discard(int fd)
 {
 	if (fd < 0)
 		return;
-	if (is_harmless(fd)) {
+	if (closes_at_once(fd)) {
 		close(fd);
 		return;
 	}
-	log_info("another process has handed over a descriptor that is no memory and no eventfd");
+	log_info("another process has passed a descriptor that is no memory and no "
+		 "eventfd");
 	close_by_thread(fd);
 }
 
-/* Has what comes next descriptors, or what comes after it? Only looking takes none out. */
-static bool brings_some(int sock, char *junk, size_t len, ssize_t *got)
+/* Does the next message have descriptors? MSG_PEEK without a control buffer receives
+ * none. */
+static bool descriptors_next(int sock, char *junk, size_t len, ssize_t *got)
 {
 	struct iovec iov = { junk, len };
 	struct msghdr msg = { .msg_iov = &iov, .msg_iovlen = 1 };
@@ -128,14 +132,14 @@ static bool brings_some(int sock, char *junk, size_t len, ssize_t *got)
 	return *got > 0 && msg.msg_flags & MSG_CTRUNC;
 }
 
-/* What has none is taken out. */
+/* Receives messages without descriptors until one has some. */
 static bool has_descriptors(int sock)
 {
 	char junk[4096];
 	ssize_t got;
 
 	for (int i = 0; i < DRAIN_TURNS; i++) {
-		if (brings_some(sock, junk, sizeof(junk), &got))
+		if (descriptors_next(sock, junk, sizeof(junk), &got))
 			return true;
 		if (got <= 0)
 			return false;
@@ -144,7 +148,7 @@ static bool has_descriptors(int sock)
 	return true;
 }
 
-/* After the shutdown nothing more comes, and the other side knows. */
+/* After the shutdown no more messages come, and the other side sees the end. */
 void fdpass_close(int sock)
 {
 	if (sock < 0)
@@ -158,7 +162,7 @@ void fdpass_close(int sock)
 	close_by_thread(sock);
 }
 
-/* ---- messages ------------------------------------------------------------------------ */
+/* ---- messages -------------------------------------------------------------------- */
 
 int fdpass_send(int sock, const void *data, size_t len, const int *fds, unsigned n)
 {
@@ -181,10 +185,10 @@ int fdpass_send(int sock, const void *data, size_t len, const int *fds, unsigned
 	sent = sendmsg(sock, &msg, MSG_DONTWAIT | MSG_NOSIGNAL);
 	if (sent < 0)
 		return -errno;
-	return (size_t)sent == len ? 0 : -EIO; /* a socket that is not full takes it whole */
+	return (size_t)sent == len ? 0 : -EIO; /* a message that fits is never split */
 }
 
-static unsigned take_fds(struct msghdr *msg, int *fds)
+static unsigned collect_fds(struct msghdr *msg, int *fds)
 {
 	unsigned n = 0;
 
@@ -193,7 +197,7 @@ static unsigned take_fds(struct msghdr *msg, int *fds)
 
 		if (h->cmsg_level != SOL_SOCKET || h->cmsg_type != SCM_RIGHTS)
 			continue;
-		memcpy(fds + n, CMSG_DATA(h), bytes); /* all fit: union control */
+		memcpy(fds + n, CMSG_DATA(h), bytes); /* union control holds no more */
 		n += (unsigned)(bytes / sizeof(int));
 	}
 	return n;
@@ -205,28 +209,30 @@ static void discard_all(const int *fds, unsigned n)
 		fdpass_discard(fds[i]);
 }
 
-/* Descriptors for which there is no room are closed by the kernel, in this thread, which
- * waits then like one that closes them itself. So there is room for as many as can come. */
+/* Descriptors that do not fit the control buffer would be closed by the kernel in this
+ * thread, which may block. So the buffer has room for as many as one message can have. */
 int fdpass_recv(int sock, void *data, size_t len, int *fds, unsigned max)
 {
 	struct iovec iov = { data, len };
 	union control c;
 	struct msghdr msg = { .msg_iov = &iov, .msg_iovlen = 1, .msg_control = c.buf,
 			      .msg_controllen = sizeof(c.buf) };
-	int all[KERNEL_MAX + 1]; /* what the buffer holds, by its rounded size */
+	int all[KERNEL_MAX + 1]; /* as many as fit the rounded size of the buffer */
 	unsigned n;
 	ssize_t got;
 	char byte;
 
-	if (fdpass_busy() && brings_some(sock, &byte, 1, &got))
+	if (fdpass_busy() && descriptors_next(sock, &byte, 1, &got))
 		return -EPROTO;
 	got = recvmsg(sock, &msg, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
 	if (got < 0)
 		return errno == EINTR ? -EAGAIN : -errno;
-	n = take_fds(&msg, all);
+	n = collect_fds(&msg, all);
 	if ((size_t)got != len || msg.msg_flags & MSG_CTRUNC || n > max) {
 		discard_all(all, n);
-		return !got ? -ECONNRESET : (size_t)got == len && n <= max ? -ENOBUFS : -EPROTO;
+		return !got			      ? -ECONNRESET :
+		       (size_t)got == len && n <= max ? -ENOBUFS :
+							-EPROTO;
 	}
 	memcpy(fds, all, n * sizeof(int));
 	return (int)n;

@@ -18,8 +18,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* Not 0; 0: there is no randomness, and nothing that rests on it. */
-static uint64_t draw(void)
+/* 0: the kernel has no random numbers yet. What needs one is not done then. */
+static uint64_t random_word(void)
 {
 	uint64_t v;
 
@@ -31,12 +31,12 @@ void grant_hello(struct grant_hello *h)
 	uint32_t direct = conf_get()->direct;
 
 	*h = (struct grant_hello){
-		.challenge = direct == CONF_DIRECT_OFF ? 0 : draw(),
-		.takes_memory = direct == CONF_DIRECT_ON,
+		.challenge = direct == CONF_DIRECT_OFF ? 0 : random_word(),
+		.accepts_memory = direct == CONF_DIRECT_ON,
 	};
 }
 
-/* ---- our memory for the peer ---------------------------------------------------------- */
+/* ---- target ---------------------------------------------------------------------- */
 
 static bool same_namespace(pid_t pid, const char *which)
 {
@@ -53,7 +53,8 @@ static bool same_namespace(pid_t pid, const char *which)
 
 static void refuse(struct link *l, const char *why)
 {
-	log_info("process %d gets no keys of ours, and uses the ring: %s", (int)l->pid, why);
+	log_info("process %d gets no keys of ours, and uses the ring: %s",
+		 (int)l->peer_pid, why);
 	l->grant.target = GRANT_REFUSED;
 	memid_page_free(l->grant.page);
 	l->grant.page = NULL;
@@ -61,13 +62,14 @@ static void refuse(struct link *l, const char *why)
 
 static bool in_our_namespaces(const struct link *l)
 {
-	return l->pid && same_namespace(l->pid, "pid") && same_namespace(l->pid, "user");
+	return l->peer_pid && same_namespace(l->peer_pid, "pid") &&
+	       same_namespace(l->peer_pid, "user");
 }
 
-/* The user of both sides has said so. */
-static bool memory_is_passed(const struct grant *g)
+/* ANYRDMA_DIRECT is "on" on both sides. */
+static bool memory_may_be_passed(const struct grant *g)
 {
-	return g->ours.takes_memory && g->theirs.takes_memory;
+	return g->ours.accepts_memory && g->theirs.accepts_memory;
 }
 
 static bool page_new(struct link *l)
@@ -86,17 +88,19 @@ static void give(struct link *l, int memory)
 			       .at = (uintptr_t)l->grant.page };
 	int fds[FDPASS_MAX] = { share_fd(), memory };
 
-	/* Before it can use them. */
-	direct_given(l->direct, memory < 0 ? DIRECT_PROVED : DIRECT_ASKED);
+	/* Before the peer can use them. */
+	direct_set_keys(l->direct,
+			memory < 0 ? DIRECT_KEYS_PROVED : DIRECT_KEYS_BY_SETTING);
 	if (fdpass_send(l->sock.fd, &m, sizeof(m), fds, memory < 0 ? 1 : 2)) {
-		direct_given(l->direct, DIRECT_NOT_GIVEN);
-		refuse(l, "its socket takes nothing");
+		direct_set_keys(l->direct, DIRECT_KEYS_NONE);
+		refuse(l, "its socket has no room");
 		return;
 	}
 	l->grant.target = GRANT_GIVEN;
-	log_info("process %d has our table of keys%s", (int)l->pid,
-		 memory < 0 ? ": it has shown that it can access our memory" :
-			      " and a descriptor of our memory, as ANYRDMA_DIRECT=on says");
+	log_info("process %d has our table of keys%s", (int)l->peer_pid,
+		 memory < 0 ?
+			 ": it has shown that it can access our memory" :
+			 " and a descriptor of our memory, as ANYRDMA_DIRECT=on says");
 }
 
 static void give_memory(struct link *l)
@@ -110,23 +114,23 @@ static void give_memory(struct link *l)
 	fdset_close(memory);
 }
 
-static void ask_for_proof(struct link *l)
+static void proof_request(struct link *l)
 {
 	struct grant *g = &l->grant;
 	struct grant_msg m = { .type = GRANT_PROVE };
 
-	g->word = draw();
+	g->word = random_word();
 	if (!g->word) {
-		refuse(l, "there is no randomness for a proof");
+		refuse(l, "there is no random number for a proof");
 		return;
 	}
 	if (!page_new(l))
 		return;
 	g->page->word = g->word;
 	m.at = (uintptr_t)g->page;
-	g->target = GRANT_ASKED;
+	g->target = GRANT_PROVE_SENT;
 	if (fdpass_send(l->sock.fd, &m, sizeof(m), NULL, 0))
-		refuse(l, "its socket takes nothing");
+		refuse(l, "its socket has no room");
 }
 
 static void offer(struct link *l)
@@ -138,10 +142,10 @@ static void offer(struct link *l)
 	else if (!g->theirs.challenge)
 		refuse(l, "direct access is off there");
 	else if (!greeting_same_user(l->sock.fd))
-		refuse(l, "we are another user since");
+		refuse(l, "our user id has changed");
 	else if (in_our_namespaces(l))
-		ask_for_proof(l);
-	else if (memory_is_passed(g))
+		proof_request(l);
+	else if (memory_may_be_passed(g))
 		give_memory(l);
 	else
 		refuse(l, "it is not known to be in our pid and user namespaces");
@@ -155,7 +159,7 @@ static void accepted_run(struct loop_work *w)
 
 	if (!l->dead && l->grant.target == GRANT_WAITS)
 		offer(l);
-	if (!l->dead && l->grant.initiator == GRANT_HELD)
+	if (!l->dead && l->grant.initiator == GRANT_PROVE_HELD)
 		prove(l);
 	link_put(l);
 }
@@ -177,21 +181,22 @@ static int receive_proof(struct link *l, const struct grant_msg *m)
 	struct grant *g = &l->grant;
 	bool right;
 
-	if (g->target != GRANT_ASKED)
+	if (g->target != GRANT_PROVE_SENT)
 		return -EPROTO;
 	right = m->word == g->word;
 	if (right)
 		give(l, -1);
-	else if (!m->word && memory_is_passed(g))
+	else if (!m->word && memory_may_be_passed(g))
 		give_memory(l);
 	else
 		refuse(l, m->word ? "its proof is wrong" : "it cannot read our memory");
 	return m->word && !right ? -EPROTO : 0;
 }
 
-/* ---- the peer's memory for us ---------------------------------------------------------- */
+/* ---- initiator ------------------------------------------------------------------- */
 
-/* Its memory, if the kernel lets us open it and it is the peer's; or -1. */
+/* A descriptor of the peer's memory; or -1: the kernel does not let us open it, or the
+ * page is not there. */
 static int open_memory(struct link *l, uint64_t at, struct memid_page *p)
 {
 	char path[64];
@@ -199,33 +204,36 @@ static int open_memory(struct link *l, uint64_t at, struct memid_page *p)
 
 	if (!l->direct || !in_our_namespaces(l) || fdpass_busy())
 		return -1;
-	snprintf(path, sizeof(path), "/proc/%d/mem", (int)l->pid);
+	snprintf(path, sizeof(path), "/proc/%d/mem", (int)l->peer_pid);
 	fd = fdset_take(open(path, O_RDWR | O_CLOEXEC));
 	if (fd < 0) {
-		log_info("the memory of process %d cannot be opened, its ring is used: %s",
-			 (int)l->pid, strerror(errno));
+		log_info(
+			"the memory of process %d cannot be opened, its ring is used: %s",
+			(int)l->peer_pid, strerror(errno));
 		return -1;
 	}
 	if (pread(fd, p, sizeof(*p), (off_t)at) == (ssize_t)sizeof(*p) &&
 	    p->nonce == l->grant.ours.challenge)
 		return fd;
-	log_info("process %d is not the one at the other end of its link", (int)l->pid);
+	log_info("process %d is not the one at the other end of its link",
+		 (int)l->peer_pid);
 	fdset_close(fd);
 	return -1;
 }
 
 static void prove(struct link *l)
 {
-	struct grant_msg answer = { .type = GRANT_PROOF };
+	struct grant_msg proof = { .type = GRANT_PROOF };
 	struct grant *g = &l->grant;
 	struct memid_page p;
 
 	g->memory = open_memory(l, g->at, &p);
 	g->initiator = g->memory < 0 ? GRANT_CANNOT : GRANT_PROVED;
 	if (g->memory >= 0)
-		answer.word = p.word;
-	if (fdpass_send(l->sock.fd, &answer, sizeof(answer), NULL, 0))
-		log_info("process %d takes no proof", (int)l->pid);
+		proof.word = p.word;
+	if (fdpass_send(l->sock.fd, &proof, sizeof(proof), NULL, 0))
+		log_info("process %d: its socket has no room for a proof",
+			 (int)l->peer_pid);
 }
 
 static int receive_prove(struct link *l, const struct grant_msg *m)
@@ -235,20 +243,21 @@ static int receive_prove(struct link *l, const struct grant_msg *m)
 	if (g->initiator != GRANT_NONE || !g->ours.challenge)
 		return -EPROTO;
 	g->at = m->at;
-	g->initiator = GRANT_HELD;
+	g->initiator = GRANT_PROVE_HELD;
 	if (atomic_load(&g->accepted))
 		prove(l);
 	return 0;
 }
 
-/* In fds: the table, and the memory unless we have opened it. */
+/* fds: the table, and the memory unless it is open already. */
 static int receive_keys(struct link *l, const struct grant_msg *m, int *fds, int n)
 {
 	struct grant *g = &l->grant;
 	struct memid memid = { m->at, g->ours.challenge };
 	bool proved = g->initiator == GRANT_PROVED;
 
-	if (n != (proved ? 1 : 2) || (proved && m->at != g->at) || m->table != SHARE_VERSION)
+	if (n != (proved ? 1 : 2) || (proved && m->at != g->at) ||
+	    m->table != SHARE_VERSION)
 		return -EPROTO;
 	if (n == 2) {
 		g->memory = fdset_take(fds[1]);
@@ -260,31 +269,31 @@ static int receive_keys(struct link *l, const struct grant_msg *m, int *fds, int
 	return 0;
 }
 
-/* We had no number for the descriptor: the ring is used. */
+/* This process has no free number for a descriptor: the ring is used. */
 static int keys_lost(struct link *l)
 {
 	struct grant *g = &l->grant;
 
-	log_info("process %d: its table of keys could not be received", (int)l->pid);
+	log_info("process %d: its table of keys could not be received", (int)l->peer_pid);
 	fdset_close(g->memory);
 	g->memory = -1;
 	g->initiator = GRANT_ENDED;
 	return 0;
 }
 
-/* ---- messages ------------------------------------------------------------------------- */
+/* ---- messages -------------------------------------------------------------------- */
 
-/* Descriptors that may come: with KEYS alone. */
-static unsigned expected(const struct grant *g)
+/* Number of descriptors that the next message may have: only KEYS has some. */
+static unsigned fds_expected(const struct grant *g)
 {
 	if (g->initiator == GRANT_PROVED)
 		return 1;
-	return g->initiator != GRANT_ENDED && memory_is_passed(g) ? 2 : 0;
+	return g->initiator != GRANT_ENDED && memory_may_be_passed(g) ? 2 : 0;
 }
 
 int grant_receive(struct link *l)
 {
-	unsigned max = expected(&l->grant);
+	unsigned max = fds_expected(&l->grant);
 	int fds[FDPASS_MAX], n, ret = -EPROTO;
 	struct grant_msg m;
 

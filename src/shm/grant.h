@@ -1,25 +1,29 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Who may access the memory of whom (direct.c) over a link. Nobody is given a descriptor of
- * our memory: the peer opens /proc/PID/mem itself, and the kernel decides. What we give is the
- * table of our keys, to a peer that has proved that it can read our memory, is in the same pid
- * and user namespace, and of which the application has accepted something. And memory is
- * accessed only where both sides have given theirs. doc/security.md has the reasons.
+/* Which process of a link gets access to the memory of the other (direct.c). A process
+ * does not pass a descriptor of its memory: the peer opens /proc/PID/mem itself, and the
+ * kernel decides. What a process, the *target*, passes is the table of its keys. The
+ * peer, the *initiator*, gets the table if it has proved that it can read the target's
+ * memory, is in the same pid and user namespace, and the target's application has
+ * accepted something of it. Memory is accessed only if each side has got the other's
+ * table. doc/security.md has the reasons.
  *
- * Messages on the link's socket, after the greeting. Each side offers for itself, when its
- * application has accepted something of the other, and answers then:
+ * Messages on the link's socket, after the greeting. Each side is target and initiator.
+ * It sends PROVE, and replies to PROVE, only after its application has accepted
+ * something:
  *
- *	target		PROVE	at = a page (gate.h) with the peer's challenge and a fresh word
- *	initiator	PROOF	word = what it has read there; 0: it cannot
- *	target		KEYS	at = the page; with the table's descriptor
+ *	target		PROVE	at = a page (memid.h) with the initiator's challenge and a
+ *				random word
+ *	initiator	PROOF	word = the word that it has read there; 0: it cannot
+ *	target		KEYS	at = the page; with the descriptor of the table
  *
- * The challenge is the initiator's, drawn for this link and sent with its greeting. Found in
- * the memory of the process that it takes for the target, it shows that the memory is the
- * target's, or that of a process which the target had a hand in.
+ * The initiator draws the challenge for this link and sends it with its greeting. If it
+ * finds the challenge in the memory of the process that it takes for the target, then the
+ * memory is the target's, or that of a process which the target could write to.
  *
- * ANYRDMA_DIRECT=on on both sides: a peer that cannot give the proof gets KEYS all the same, with
- * a descriptor of the memory.
+ * With ANYRDMA_DIRECT=on on both sides an initiator that cannot give the proof gets KEYS
+ * all the same, with a descriptor of the target's memory.
  *
- * All runs in the loop thread, but grant_accepted(). */
+ * All functions but grant_accepted() run in the loop thread. */
 #ifndef ANYRDMA_SHM_GRANT_H
 #define ANYRDMA_SHM_GRANT_H
 
@@ -35,60 +39,61 @@ struct link;
 enum grant_type { GRANT_PROVE = 1, GRANT_PROOF, GRANT_KEYS };
 
 struct grant_msg {
-	uint32_t type;	 /* enum grant_type */
-	uint32_t table;	 /* KEYS: SHARE_VERSION */
-	uint64_t at;	 /* PROVE, KEYS: address of the struct memid_page */
-	uint64_t word;	 /* PROOF: what was read */
+	uint32_t type;	/* enum grant_type */
+	uint32_t table; /* KEYS: SHARE_VERSION */
+	uint64_t at;	/* PROVE, KEYS: address of the target's struct memid_page */
+	uint64_t word;	/* PROOF: memid_page.word as it was read */
 };
 
-/* What a side says of itself in its greeting. */
+/* Part of the greeting. */
 struct grant_hello {
-	uint64_t challenge; /* 0: it does not access the memory of others */
-	uint32_t takes_memory, pad; /* it takes a descriptor of memory: ANYRDMA_DIRECT=on */
+	uint64_t challenge;	 /* 0: the sender does not access the memory of others */
+	uint32_t accepts_memory; /* ANYRDMA_DIRECT=on: accepts a descriptor of memory */
+	uint32_t pad;
 };
 
-/* Our memory for the peer. */
+/* This process as target. */
 enum grant_target {
-	GRANT_WAITS,   /* the application has accepted nothing of it yet */
-	GRANT_ASKED,   /* PROVE was sent */
-	GRANT_GIVEN,   /* KEYS was sent */
-	GRANT_REFUSED, /* it is not to have them */
+	GRANT_WAITS,	  /* the application has accepted nothing of the peer yet */
+	GRANT_PROVE_SENT, /* PROVE was sent */
+	GRANT_GIVEN,	  /* KEYS was sent */
+	GRANT_REFUSED,	  /* the peer does not get the keys */
 };
 
-/* The peer's memory for us. */
+/* This process as initiator. */
 enum grant_initiator {
-	GRANT_NONE,   /* nothing has come */
-	GRANT_HELD,   /* PROVE has come, and is answered when something is accepted */
-	GRANT_PROVED, /* PROOF was sent, and memory is open */
-	GRANT_CANNOT, /* PROOF was sent: there is none */
-	GRANT_ENDED,  /* KEYS has come, or will not */
+	GRANT_NONE,	  /* no message has come */
+	GRANT_PROVE_HELD, /* PROVE has come, and waits until something is accepted */
+	GRANT_PROVED,	  /* PROOF was sent, and `memory` is open */
+	GRANT_CANNOT,	  /* PROOF with word 0 was sent */
+	GRANT_ENDED,	  /* KEYS has come, or will not come */
 };
 
 struct grant {
 	struct grant_hello ours, theirs;
 	enum grant_target target;
 	enum grant_initiator initiator;
-	struct memid_page *page; /* while ASKED or GIVEN */
-	uint64_t word;		/* ASKED: what page->word is */
-	int memory;  /* PROVED: the peer's; else -1 */
-	uint64_t at; /* HELD, PROVED: where its page is */
-	_Atomic bool accepted;
+	struct memid_page *page; /* PROVE_SENT, GIVEN */
+	uint64_t word;		 /* PROVE_SENT: the value of page->word */
+	int memory;		 /* PROVED: the peer's memory; else -1 */
+	uint64_t at;		 /* PROVE_HELD, PROVED: address of the peer's page */
+	_Atomic bool accepted;	 /* grant_accepted() was called */
 	struct loop_work work;
 };
 
 /* Draws the challenge of a new link. */
 void grant_hello(struct grant_hello *h);
-/* Of a link that is not started yet. */
+/* For a link that is not started yet. */
 void grant_init(struct link *l, const struct grant_hello *ours,
 		const struct grant_hello *theirs);
 void grant_fini(struct link *l);
 
-/* The application has accepted something of the peer: a connection, or a QP in RTR names it.
- * Any thread, any lock but the loop's. */
+/* The application has accepted something of the peer: a connection, or a QP in RTR names
+ * the peer. Any thread, with any lock but the loop's. */
 void grant_accepted(struct link *l);
 
-/* The socket is readable. 0, -EAGAIN; -ECONNRESET: the peer has ended; -EPROTO: it breaks the
- * rules. */
+/* The socket is readable: receives one message. 0; -EAGAIN; -ECONNRESET: the peer has
+ * ended; -EPROTO: the peer has broken the rules. */
 int grant_receive(struct link *l);
 
 #endif

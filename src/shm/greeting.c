@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Who may have a link, the memory that it is made of, and how it is handed over. */
+/* Which process may have a link, the segment, and the messages that pass it on. */
 #include "shm/greeting.h"
 
 #include "base/fdset.h"
@@ -19,28 +19,28 @@
 
 #define SEALS (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
 
-/* ---- the user ----------------------------------------------------------------------- */
+/* ---- the user -------------------------------------------------------------------- */
 
-static unsigned overflow = 65534; /* the kernel's default */
+static unsigned overflow_id = 65534; /* the kernel's default */
 
-static void overflow_read(void)
+static void overflow_uid_read(void)
 {
 	FILE *f = fopen("/proc/sys/kernel/overflowuid", "re");
 	unsigned uid;
 
 	if (f && fscanf(f, "%u", &uid) == 1)
-		overflow = uid;
+		overflow_id = uid;
 	if (f)
 		fclose(f);
 }
 
-/* Stands for every user that our user namespace does not know. */
+/* The kernel shows this id for every user that our user namespace does not know. */
 static uid_t overflow_uid(void)
 {
 	static pthread_once_t once = PTHREAD_ONCE_INIT;
 
-	pthread_once(&once, overflow_read);
-	return overflow;
+	pthread_once(&once, overflow_uid_read);
+	return overflow_id;
 }
 
 bool greeting_same_user(int fd)
@@ -83,12 +83,13 @@ bool greeting_still_same_user(int fd)
 	return same;
 }
 
-/* ---- the segment -------------------------------------------------------------------- */
+/* ---- the segment ----------------------------------------------------------------- */
 
 struct link_segment *link_segment_map(int fd)
 {
 	struct link_segment *seg = mmap(NULL, sizeof(*seg), PROT_READ | PROT_WRITE,
-					fd < 0 ? MAP_SHARED | MAP_ANONYMOUS : MAP_SHARED, fd, 0);
+					fd < 0 ? MAP_SHARED | MAP_ANONYMOUS : MAP_SHARED,
+					fd, 0);
 
 	if (seg == MAP_FAILED)
 		return NULL;
@@ -114,7 +115,7 @@ int link_segment_new(struct link_segment **seg)
 	return ret;
 }
 
-struct link_segment *link_segment_take(int fd)
+struct link_segment *link_segment_accept(int fd)
 {
 	int seals = fcntl(fd, F_GET_SEALS); /* -1: a file that cannot be sealed */
 	struct stat st;
@@ -125,10 +126,11 @@ struct link_segment *link_segment_take(int fd)
 	return link_segment_map(fd);
 }
 
-/* ---- waking ------------------------------------------------------------------------- */
+/* ---- waking ---------------------------------------------------------------------- */
 
-/* Asking the name alone cannot hang, whatever file it is; a path begins with '/'. */
-int greeting_wake_take(int fd)
+/* Reading the link cannot block, whatever file it is. The path of a file begins with '/',
+ * so none can pass for an eventfd. */
+int greeting_wake_accept(int fd)
 {
 	char path[64], what[64] = { 0 };
 	int own;
@@ -162,7 +164,7 @@ int greeting_wake(int fd)
 	return sys_write(fd, &none, sizeof(none)) < 0 ? -errno : 0;
 }
 
-/* ---- greetings ---------------------------------------------------------------------- */
+/* ---- greetings ------------------------------------------------------------------- */
 
 int greeting_send(int fd, const struct link_id *id, enum greeting_status status,
 		  const struct grant_hello *grant, const int *give, unsigned n)

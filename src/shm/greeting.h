@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* What two processes say on the socket that makes their link; see meet.c. And who is
- * talked to. */
+/* The messages by which two processes make their link over a unix socket (setup.c), the
+ * user and process at the other end of the socket, and the segment and eventfds that the
+ * messages carry. doc/wire.md has the layout byte by byte. */
 #ifndef ANYRDMA_SHM_GREETING_H
 #define ANYRDMA_SHM_GREETING_H
 
@@ -9,51 +10,64 @@
 
 enum { GREETING_MAGIC = 0x61726c6b, GREETING_VERSION = 5 };
 
-/* The segment and an eventfd, at most. */
-enum { GREETING_FDS = 2 };
+enum { GREETING_FDS = 2 }; /* descriptors of one greeting, at most */
 
-enum greeting_status { GREETING_HELLO, GREETING_OK, GREETING_EXISTS, GREETING_NO };
+enum greeting_status {
+	GREETING_HELLO,	 /* the connector's; with the segment and its eventfd */
+	GREETING_OK,	 /* the listener's: the link is made; with its eventfd */
+	GREETING_EXISTS, /* the listener's: the two processes have a link already */
+};
 
 struct greeting {
 	uint32_t magic, version;
-	uint32_t status; /* enum greeting_status */
-	uint32_t size;	 /* of the segment: equal builds, equal sizes */
-	struct link_id id;
+	uint32_t status;   /* enum greeting_status */
+	uint32_t size;	   /* sizeof(struct link_segment): must be equal */
+	struct link_id id; /* the sender's */
 	struct grant_hello grant;
 };
 
-/* The user of who connected; or of who listens, when it began to. */
+/* The process at the other end has our user id, as SO_PEERCRED says: that of a connector
+ * when it connected, that of a listener when it called listen(). */
 bool greeting_same_user(int fd);
-/* Its process then; 0: of another pid namespace. */
+/* The pid of that process; 0: it is in another pid namespace. */
 pid_t greeting_pid(int fd);
-/* A server may have listened as root and be somebody else by now, who must not get at
- * our memory. One in another pid namespace (pid 0) cannot be asked. */
+/* The listening process has our user id now, too. It may have been started by root and
+ * belong to another user since, who must not get access to our memory. True if it is in
+ * another pid namespace (pid 0), where this cannot be found out. */
 bool greeting_still_same_user(int fd);
 
-/* fd -1: memory of this process alone. NULL: there is none. */
+/* ---- the segment ---- */
+
+/* Maps the segment of this file; fd -1: one for this process alone. NULL: no memory. */
 struct link_segment *link_segment_map(int fd);
-/* The descriptor of a new one, or -errno. */
+/* Makes a segment. Its descriptor, or -errno. */
 int link_segment_new(struct link_segment **seg);
-/* The peer's, if sealed in its size (a peer that shrank it would have us killed by
- * SIGBUS), else NULL. */
-struct link_segment *link_segment_take(int fd);
-/* Wake-ups go through an eventfd each way, which both sides have. Its flags and its counter are
- * the peer's as well, so it is only used in ways in which neither can make us wait: the counter
- * is never 0, nobody reads it, and who wakes adds 0, for which there is always room. That makes
- * an event for an edge-triggered epoll (link.c).
+/* Maps the segment that the peer has passed. NULL if its size is not sealed: a peer that
+ * shrank the file would have this process killed by SIGBUS. */
+struct link_segment *link_segment_accept(int fd);
+
+/* ---- waking ---- */
+
+/* Each side is woken through an eventfd of which both sides have a descriptor. The peer
+ * can change its flags and its counter. So it is used only in ways that can never block:
+ * the counter is not 0, nobody reads it, and a wake-up adds 0, for which there is always
+ * room. That gives an event to an edge-triggered epoll (link.c).
  *
- * Ours, and what to give to the peer; or -errno. */
+ * Makes one. Its descriptor, and another for the peer; or -errno. */
 int greeting_wake_new(int *give);
-/* Ours of the one that came; -EPROTO: it is no eventfd. fd stays the caller's. */
-int greeting_wake_take(int fd);
-/* Whoever waits for it is woken. Never blocks. 0 or -errno. */
+/* A descriptor of our own for an eventfd that was received; -EPROTO: fd is no eventfd. fd
+ * stays the caller's. */
+int greeting_wake_accept(int fd);
+/* Wakes the process that polls the eventfd. Never blocks. 0 or -errno. */
 int greeting_wake(int fd);
 
-/* Says it with n descriptors, which stay the caller's. */
+/* ---- messages ---- */
+
+/* Sends a greeting with n descriptors, which stay the caller's. 0 or -errno. */
 int greeting_send(int fd, const struct link_id *id, enum greeting_status status,
 		  const struct grant_hello *grant, const int *give, unsigned n);
-/* Number of descriptors that came along, at most GREETING_FDS, into fds: the caller's, for
- * fdpass_discard(). -EAGAIN, -errno. */
+/* Receives a greeting. The number of descriptors that came with it, at most GREETING_FDS;
+ * the caller gives them to fdpass_discard(). -EAGAIN; -errno. */
 int greeting_recv(int fd, struct greeting *g, int *fds);
 
 #endif

@@ -11,7 +11,7 @@
 
 #define TABLE_SEALS (F_SEAL_SHRINK | F_SEAL_SEAL)
 
-/* Rows that the file has as a whole; -errno. */
+/* Number of whole rows in the file; or -errno. */
 static int64_t rows_of(int fd)
 {
 	const off_t entries = offsetof(struct share_table, key);
@@ -26,7 +26,7 @@ static int64_t rows_of(int fd)
 	return n < SHARE_KEYS ? n : SHARE_KEYS;
 }
 
-int keys_take(struct keys *k, int fd)
+int keys_open(struct keys *k, int fd)
 {
 	int seals = fcntl(fd, F_GET_SEALS); /* -1: a file that cannot be sealed */
 	struct share_table *t;
@@ -36,7 +36,7 @@ int keys_take(struct keys *k, int fd)
 	*k = (struct keys){ .fd = -1 };
 	if (seals < 0 || (seals & TABLE_SEALS) != TABLE_SEALS)
 		return -EINVAL;
-	rows = rows_of(fd); /* asks the file: not before it is known to be memory */
+	rows = rows_of(fd); /* fstat() is safe now: a file with seals is memory */
 	if (rows < 0)
 		return -EINVAL;
 	ret = share_map(fd, &t);
@@ -49,13 +49,13 @@ int keys_take(struct keys *k, int fd)
 		ret = k->fd < 0 ? -errno : 0;
 	}
 	if (ret)
-		keys_drop(k);
+		keys_close(k);
 	else
 		atomic_store_explicit(&k->rows, (uint32_t)rows, memory_order_release);
 	return ret;
 }
 
-void keys_drop(struct keys *k)
+void keys_close(struct keys *k)
 {
 	if (k->t)
 		share_unmap(k->t);
@@ -63,8 +63,8 @@ void keys_drop(struct keys *k)
 	*k = (struct keys){ .fd = -1 };
 }
 
-/* Several threads may be here at once. One that saw a shorter file opens again what
- * is open, which changes nothing, and leaves the greater number. */
+/* Several threads may run this at once. A thread that saw a shorter file makes rows
+ * accessible that are so already, and leaves the larger number. */
 bool keys_more(struct keys *k, uint32_t row)
 {
 	uint32_t was = atomic_load_explicit(&k->rows, memory_order_relaxed);

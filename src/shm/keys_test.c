@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* A table whose owner is the test: what its peers open of it as it grows. */
+/* A table that the test owns: which rows become accessible as it grows. */
 #include "shm/keys.h"
 #include "tests/t.h"
 
@@ -79,9 +79,9 @@ static void what_is_no_table(void)
 	off_t all;
 
 	for (unsigned i = 0; i < sizeof(none) / sizeof(none[0]); i++) {
-		CHECK(keys_take(&k, none[i]) < 0);
+		CHECK(keys_open(&k, none[i]) < 0);
 		CHECK(!k.t && k.fd < 0);
-		keys_drop(&k);
+		keys_close(&k);
 		if (none[i] >= 0)
 			close(none[i]);
 	}
@@ -93,12 +93,14 @@ static void what_is_no_table(void)
 static void open_as_far_as_the_file(void)
 {
 	int fd = table_file(QPS_END, F_SEAL_SHRINK | F_SEAL_SEAL);
-	static const uint32_t rows[] = { 1, 63, 64, 65, 4000, SHARE_KEYS - 1, SHARE_KEYS };
+	static const uint32_t rows[] = {
+		1, 63, 64, 65, 4000, SHARE_KEYS - 1, SHARE_KEYS
+	};
 	const struct share_key *r;
 	struct keys k;
 	off_t all;
 
-	REQUIRE(keys_take(&k, fd) == 0);
+	REQUIRE(keys_open(&k, fd) == 0);
 	CHECK_EQ(atomic_load(&k.t->qp[SHARE_QPS - 1].word), 0);
 	CHECK(!keys_row(&k, key_of(0)));
 	for (unsigned i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
@@ -116,34 +118,34 @@ static void open_as_far_as_the_file(void)
 		CHECK_EQ(readable_end(&all), t_page_up(end_of(rows[i])));
 		CHECK_EQ(all, t_page_up(sizeof(struct share_table)));
 	}
-	keys_drop(&k);
+	keys_close(&k);
 	CHECK_EQ(readable_end(&all), 0);
 	CHECK_EQ(all, 0);
 	close(fd);
 }
 
-/* More than the table has room for is its owner's lie; what lies behind is not ours. */
+/* A file that is larger than any table: what is behind the table is not mapped. */
 static void no_further_than_the_table(void)
 {
 	int fd = table_file(end_of(10), F_SEAL_SHRINK | F_SEAL_SEAL);
 	struct keys k, late;
 	off_t all;
 
-	REQUIRE(keys_take(&k, fd) == 0);
+	REQUIRE(keys_open(&k, fd) == 0);
 	REQUIRE(ftruncate(fd, end_of(SHARE_KEYS) * 4) == 0);
 	CHECK(!keys_row(&k, key_of(SHARE_KEYS)));
 	CHECK(keys_row(&k, key_of(SHARE_KEYS - 1)));
 	CHECK(!keys_row(&k, key_of(SHARE_KEYS)));
 	CHECK_EQ(readable_end(&all), t_page_up(sizeof(struct share_table)));
-	REQUIRE(keys_take(&late, fd) == 0);
+	REQUIRE(keys_open(&late, fd) == 0);
 	CHECK(keys_row(&late, key_of(SHARE_KEYS - 1)));
 	CHECK(!keys_row(&late, key_of(SHARE_KEYS)));
-	keys_drop(&late);
-	keys_drop(&k);
+	keys_close(&late);
+	keys_close(&k);
 	close(fd);
 }
 
-/* A page of which nothing is looked at gets no memory. */
+/* A page of the file that is never read gets no memory. */
 static void costs_no_memory(void)
 {
 	int fd = table_file(end_of(SHARE_KEYS / 2), F_SEAL_SHRINK | F_SEAL_SEAL);
@@ -151,12 +153,12 @@ static void costs_no_memory(void)
 	struct keys k;
 
 	REQUIRE(fstat(fd, &before) == 0);
-	REQUIRE(keys_take(&k, fd) == 0);
+	REQUIRE(keys_open(&k, fd) == 0);
 	REQUIRE(ftruncate(fd, end_of(SHARE_KEYS)) == 0);
 	CHECK(keys_row(&k, key_of(SHARE_KEYS - 1)));
 	REQUIRE(fstat(fd, &after) == 0);
 	CHECK_EQ(after.st_blocks, before.st_blocks);
-	keys_drop(&k);
+	keys_close(&k);
 	close(fd);
 }
 
@@ -192,7 +194,7 @@ static void many_look_while_it_grows(void)
 	int fd = table_file(QPS_END, F_SEAL_SHRINK | F_SEAL_SEAL);
 	pthread_t th[READERS];
 
-	REQUIRE(keys_take(&race.k, fd) == 0);
+	REQUIRE(keys_open(&race.k, fd) == 0);
 	for (unsigned i = 0; i < READERS; i++)
 		REQUIRE(pthread_create(&th[i], NULL, reads, NULL) == 0);
 	for (uint32_t i = 0; i < STEPS; i++) {
@@ -204,7 +206,7 @@ static void many_look_while_it_grows(void)
 		pthread_join(th[i], NULL);
 	CHECK_EQ(race.wrong, 0);
 	CHECK_EQ(race.k.rows, (STEPS - 1) * STEP + 1);
-	keys_drop(&race.k);
+	keys_close(&race.k);
 	close(fd);
 }
 

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Design notes. References: meet.c's table of links has one, each stream one, each
- * registered descriptor one, the queued work one. A dead link stays until its last
+/* Design notes. References: setup.c's list of links holds one, each stream one, each
+ * descriptor in the loop one, each posted work one. A dead link stays until its last
  * stream is gone.
  *
- * Room in the ring is taken by whoever comes first; who finds none leaves itself on
- * `blocked` (or its message on `later`) and sets the ring's `full`. The peer's
- * consumer wakes us when it has made room, and every pass of link_run() looks. */
+ * Streams and messages of the link use the ring's room in the order in which they come. A
+ * stream that finds no room adds itself to `blocked`, a message is added to `queued`, and
+ * either sets the ring's producer_waits. The peer wakes this process when it has consumed
+ * enough, and every pass of link_run() tries again. */
 #include "shm/link_rx.h"
 
 #include "base/fdset.h"
@@ -23,7 +24,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-struct link_later {
+/* A message that waits for room. */
+struct link_queued {
 	struct list node;
 	enum rec_kind kind;
 	uint32_t bytes;
@@ -48,23 +50,23 @@ bool link_try_get(struct link *l)
 	return n;
 }
 
-static void free_list(struct list *head)
+static void list_free(struct list *head)
 {
 	struct list *n;
 
 	while ((n = list_pop(head)))
-		free(list_entry(n, struct link_request, node));
+		free(list_entry(n, struct link_open_msg, node));
 }
-_Static_assert(offsetof(struct link_request, node) == offsetof(struct link_later, node),
-	       "free_list() frees both");
+_Static_assert(offsetof(struct link_open_msg, node) == offsetof(struct link_queued, node),
+	       "list_free() frees both"); /* and struct cm_msg: cm.c */
 
 void link_put(struct link *l)
 {
 	if (atomic_fetch_sub_explicit(&l->refs, 1, memory_order_acq_rel) != 1)
 		return;
-	free_list(&l->requests);
-	free_list(&l->later);
-	free_list(&l->calls);
+	list_free(&l->opens);
+	list_free(&l->queued);
+	list_free(&l->cm_msgs);
 	fdset_close(l->peer_wake);
 	direct_free(l->direct);
 	grant_fini(l);
@@ -73,7 +75,7 @@ void link_put(struct link *l)
 	lock_fini(&l->rx_lock);
 	lock_fini(&l->tx_lock);
 	free(l->slot);
-	free(l->vacant);
+	free(l->free_slots);
 	free(l);
 }
 
@@ -89,39 +91,41 @@ int link_new(struct link_segment *seg, int side, const struct link_id *peer,
 	atomic_init(&l->refs, 1);
 	lock_init(&l->rx_lock);
 	lock_init(&l->tx_lock);
-	list_init(&l->owing);
-	list_init(&l->members);
+	list_init(&l->after_rx);
+	list_init(&l->cqs);
 	for (int i = 0; i < LINK_CQ_BUCKETS; i++)
-		list_init(&l->by_cq[i]);
-	list_init(&l->requests);
-	list_init(&l->calls);
+		list_init(&l->cq_hash[i]);
+	list_init(&l->opens);
+	list_init(&l->cm_msgs);
 	list_init(&l->blocked);
-	list_init(&l->going);
-	list_init(&l->later);
-	list_init(&l->all);
+	list_init(&l->retrying);
+	list_init(&l->queued);
+	list_init(&l->node);
 	l->grant.memory = -1;
-	l->peer = *peer;
+	l->peer_id = *peer;
 	l->seg = seg;
 	l->tx = (struct ring_tx){ .sh = &seg->ring[side], .limit = RING_LINES };
 	l->rx = (struct ring_rx){ .sh = &seg->ring[!side] };
-	atomic_init(&l->next, ring_word(l->rx.sh, 0));
+	atomic_init(&l->next_word, ring_word(l->rx.sh, 0));
 	l->peer_wake = fds->peer_wake;
-	l->work.run = link_requests_run;
-	l->self_work.run = link_self_run;
+	l->msgs_work.run = link_msgs_run;
+	l->run_work.run = link_work_run;
 	l->wake = (struct loop_fd){ .fd = fds->wake, .events = EPOLLIN | EPOLLET,
 				    .ready = link_wake_ready };
-	l->sock = (struct loop_fd){ .fd = fds->sock, .events = EPOLLIN, .ready = sock_ready };
+	l->sock = (struct loop_fd){ .fd = fds->sock,
+				    .events = EPOLLIN,
+				    .ready = sock_ready };
 	*out = l;
 	return 0;
 }
 
-static void wake_forgotten(struct loop_fd *lf)
+static void wake_removed(struct loop_fd *lf)
 {
 	fdset_close(lf->fd);
 	link_put(container_of(lf, struct link, wake));
 }
 
-static void sock_forgotten(struct loop_fd *lf)
+static void sock_removed(struct loop_fd *lf)
 {
 	fdpass_close(lf->fd);
 	link_put(container_of(lf, struct link, sock));
@@ -133,15 +137,16 @@ int link_start(struct link *l)
 
 	link_get(l);
 	ret = loop_fd_add(&l->wake);
-	l->wake_in = !ret;
+	l->wake_added = !ret;
 	if (ret)
 		link_put(l);
-	/* From here on the peer wakes us; what it has sent before is seen now. */
-	atomic_store(&l->rx.sh->doze, 1);
+	/* From here on the peer wakes this process; link_run() receives what came
+	 * before. */
+	atomic_store(&l->rx.sh->consumer_sleeps, 1);
 	if (!ret && l->sock.fd >= 0) {
 		link_get(l);
 		ret = loop_fd_add(&l->sock);
-		l->sock_in = !ret;
+		l->sock_added = !ret;
 		if (ret)
 			link_put(l);
 	}
@@ -150,7 +155,8 @@ int link_start(struct link *l)
 	return ret;
 }
 
-/* Not more than a ring holds has been left by a peer that is gone; others go on. */
+/* No more than one ring was received since `start`. A peer that has ended cannot have
+ * left more; one that lives could send without end. */
 static bool within_ring(struct link *l, uint32_t start)
 {
 	bool within;
@@ -161,7 +167,6 @@ static bool within_ring(struct link *l, uint32_t start)
 	return within;
 }
 
-/* Takes what the peer had still to say, then breaks every stream. */
 void link_break(struct link *l, const char *why)
 {
 	uint32_t start;
@@ -178,41 +183,42 @@ void link_break(struct link *l, const char *why)
 	lock_get(&l->rx_lock);
 	lock_get(&l->tx_lock);
 	l->dead = true;
-	free_list(&l->later); /* streams may keep the link for long */
-	l->later_bytes = 0;
+	list_free(&l->queued); /* streams may hold the link for long */
+	l->queued_bytes = 0;
 	lock_put(&l->tx_lock);
 	direct_break(l->direct);
 	log_info("link to another process: %s", why);
-	for (uint32_t i = 0; i < l->slots; i++)
-		if (l->slot[i] && l->slot[i] != LINK_TOMB) {
-			link_half_end(l, l->slot[i]);
-			shm_broken(l->slot[i], why);
+	for (uint32_t i = 0; i < l->nslots; i++)
+		if (l->slot[i] && l->slot[i] != LINK_SLOT_CLOSING) {
+			link_half_open_end(l, l->slot[i]);
+			shm_link_broken(l->slot[i], why);
 		}
 	lock_put(&l->rx_lock);
-	link_forget(l);
+	link_unlist(l);
 	shm_open_link_gone(l);
-	shm_cm_forget(l);
-	if (l->wake_in)
-		loop_fd_del(&l->wake, wake_forgotten);
+	shm_cm_routes_drop(l);
+	if (l->wake_added)
+		loop_fd_del(&l->wake, wake_removed);
 	else
 		fdset_close(l->wake.fd);
-	if (l->sock_in)
-		loop_fd_del(&l->sock, sock_forgotten);
+	if (l->sock_added)
+		loop_fd_del(&l->sock, sock_removed);
 	else
 		fdpass_close(l->sock.fd);
 }
 
-/* What the peer sends from now on stays in the ring, so it knows that nobody has it. */
+/* What the peer sends from now on stays in the ring, so it knows that nobody received
+ * it. */
 bool link_retire(struct link *l)
 {
 	bool idle;
 
 	lock_get(&l->rx_lock);
-	idle = !l->dead && !l->bad && l->nvacant == l->slots && !l->nrequests &&
-	       !l->ncm && !ring_has(&l->rx);
+	idle = !l->dead && !l->bad && l->nfree == l->nslots && !l->nopens &&
+	       !l->ncm_msgs && !ring_has(&l->rx);
 	if (idle) {
 		l->bad = l->retired = true;
-		link_wake_self(l);
+		link_wake_thread(l);
 	}
 	lock_put(&l->rx_lock);
 	return idle;
@@ -225,15 +231,16 @@ static void sock_ready(struct loop_fd *lf, uint32_t revents)
 
 	(void)revents;
 	if (ret && ret != -EAGAIN)
-		link_break(l, ret == -EPROTO ? "the other process broke the rules of the socket" :
-					       "the other process has ended");
+		link_break(l, ret == -EPROTO ?
+				      "the other process broke the rules of the socket" :
+				      "the other process has ended");
 }
 
 /* ---- slots --------------------------------------------------------------------- */
 
 static int slots_grow(struct link *l)
 {
-	uint32_t n = l->slots ? 2 * l->slots : 16;
+	uint32_t n = l->nslots ? 2 * l->nslots : 16;
 	struct stream **slot;
 	uint32_t *vacant;
 
@@ -243,19 +250,19 @@ static int slots_grow(struct link *l)
 	if (!slot)
 		return -ENOMEM;
 	l->slot = slot;
-	vacant = realloc(l->vacant, n * sizeof(*vacant));
+	vacant = realloc(l->free_slots, n * sizeof(*vacant));
 	if (!vacant)
 		return -ENOMEM;
-	l->vacant = vacant;
-	for (uint32_t i = n; i-- > l->slots;) {
+	l->free_slots = vacant;
+	for (uint32_t i = n; i-- > l->nslots;) {
 		l->slot[i] = NULL;
-		l->vacant[l->nvacant++] = i;
+		l->free_slots[l->nfree++] = i;
 	}
-	l->slots = n;
+	l->nslots = n;
 	return 0;
 }
 
-int link_slot_take(struct link *l, struct stream *s)
+int link_slot_alloc(struct link *l, struct stream *s)
 {
 	struct shm_stream *p = to_shm(s);
 	int ret = 0;
@@ -263,14 +270,14 @@ int link_slot_take(struct link *l, struct stream *s)
 	lock_get(&l->rx_lock);
 	if (l->dead)
 		ret = -EPIPE;
-	else if (p->half && l->halves == LINK_HALF_MAX)
+	else if (p->half_open && l->nhalf_open == LINK_HALF_OPEN_MAX)
 		ret = -EMFILE;
-	else if (!l->nvacant)
+	else if (!l->nfree)
 		ret = slots_grow(l);
 	if (!ret) {
-		l->halves += p->half;
+		l->nhalf_open += p->half_open;
 		p->l = l;
-		p->slot = l->vacant[--l->nvacant];
+		p->slot = l->free_slots[--l->nfree];
 		l->slot[p->slot] = s;
 		link_get(l);
 	}
@@ -278,46 +285,54 @@ int link_slot_take(struct link *l, struct stream *s)
 	return ret;
 }
 
-void link_slot_drop(struct link *l, uint32_t slot, bool tomb)
+void link_slot_free(struct link *l, uint32_t slot, bool peer_open)
 {
 	struct shm_stream *p;
 
 	lock_get(&l->rx_lock);
 	p = to_shm(l->slot[slot]);
-	list_del(&p->owing);
+	list_del(&p->after_rx);
 	lock_get(&l->tx_lock);
 	list_del(&p->blocked);
 	lock_put(&l->tx_lock);
-	l->slot[slot] = tomb ? LINK_TOMB : NULL;
-	if (!tomb)
-		l->vacant[l->nvacant++] = slot;
+	l->slot[slot] = LINK_SLOT_CLOSING;
+	if (!peer_open)
+		link_slot_closed(l, slot);
 	lock_put(&l->rx_lock);
+}
+
+void link_slot_closed(struct link *l, uint32_t slot)
+{
+	lock_assert_held(&l->rx_lock);
+	l->slot[slot] = NULL;
+	l->free_slots[l->nfree++] = slot;
 }
 
 /* ---- sending -------------------------------------------------------------------- */
 
-/* The record was published before; the fence orders it against reading doze: either
- * we see that the consumer dozes, or it sees the record when it looks once more. */
-void link_wake(struct link *l)
+/* The caller has published a record. The fence orders it before the load of
+ * consumer_sleeps: either this process sees that the peer sleeps, or the peer sees the
+ * record in its last check before it sleeps (link_update_sleep()). */
+void link_wake_peer(struct link *l)
 {
 	int ret;
 
 	atomic_signal_fence(memory_order_seq_cst);
-#if !defined(__x86_64__) /* there the lock's release is a full barrier */
+#if !defined(__x86_64__) /* there the release of tx_lock is a full barrier */
 	atomic_thread_fence(memory_order_seq_cst);
 #endif
-	if (!atomic_load_explicit(&l->tx.sh->doze, memory_order_relaxed) ||
-	    !atomic_exchange(&l->tx.sh->doze, 0))
+	if (!atomic_load_explicit(&l->tx.sh->consumer_sleeps, memory_order_relaxed) ||
+	    !atomic_exchange(&l->tx.sh->consumer_sleeps, 0))
 		return;
 	ret = greeting_wake(l->peer_wake);
 	if (ret)
-		log_debug("waking a peer: %s", strerror(-ret));
+		log_debug("waking the other process of a link: %s", strerror(-ret));
 }
 
-static bool link_put_record(struct link *l, const void *rec, uint32_t bytes,
-			    enum rec_kind kind)
+static bool put_record(struct link *l, const void *rec, uint32_t bytes,
+		       enum rec_kind kind)
 {
-	const uint32_t word = sizeof(uint32_t); /* the ring's own, stored last */
+	const uint32_t word = sizeof(uint32_t); /* ring_publish() stores it */
 	uint8_t *at = ring_reserve(&l->tx, bytes);
 
 	lock_assert_held(&l->tx_lock);
@@ -328,77 +343,78 @@ static bool link_put_record(struct link *l, const void *rec, uint32_t bytes,
 	return true;
 }
 
-/* A peer that takes nothing and has us answer more and more is none. */
-static int put_later(struct link *l, const void *rec, uint32_t bytes, enum rec_kind kind)
+/* Bounded: a peer may send requests without end and never read the replies. */
+static int queue_record(struct link *l, const void *rec, uint32_t bytes,
+			enum rec_kind kind)
 {
-	struct link_later *later;
+	struct link_queued *q;
 
 	lock_assert_held(&l->tx_lock);
-	if (l->later_bytes + bytes > LINK_LATER_BYTES)
+	if (l->queued_bytes + bytes > LINK_QUEUED_BYTES)
 		return -ENOBUFS;
-	later = malloc(sizeof(*later) + bytes);
-	if (!later)
+	q = malloc(sizeof(*q) + bytes);
+	if (!q)
 		return -ENOMEM;
-	later->kind = kind;
-	later->bytes = bytes;
-	memcpy(later->rec, rec, bytes);
-	list_add_tail(&l->later, &later->node);
-	l->later_bytes += bytes;
-	atomic_store(&l->waits, true);
-	atomic_store(&l->tx.sh->full, 1);
+	q->kind = kind;
+	q->bytes = bytes;
+	memcpy(q->rec, rec, bytes);
+	list_add_tail(&l->queued, &q->node);
+	l->queued_bytes += bytes;
+	atomic_store(&l->tx_waiting, true);
+	atomic_store(&l->tx.sh->producer_waits, 1);
 	return 0;
 }
 
-void link_still_waits(struct link *l)
+void link_tx_waiting_update(struct link *l)
 {
 	lock_assert_held(&l->tx_lock);
-	atomic_store(&l->waits, !list_empty(&l->blocked) || !list_empty(&l->later));
+	atomic_store(&l->tx_waiting, !list_empty(&l->blocked) || !list_empty(&l->queued));
 }
 
-static void send_later(struct link *l)
+static void send_queued(struct link *l)
 {
-	struct link_later *later, *tmp;
+	struct link_queued *q, *tmp;
 
 	lock_assert_held(&l->tx_lock);
-	list_for_each_safe(later, tmp, &l->later, node) {
-		if (!link_put_record(l, later->rec, later->bytes, later->kind))
+	list_for_each_safe(q, tmp, &l->queued, node) {
+		if (!put_record(l, q->rec, q->bytes, q->kind))
 			return;
-		list_del(&later->node);
-		l->later_bytes -= later->bytes;
-		free(later);
+		list_del(&q->node);
+		l->queued_bytes -= q->bytes;
+		free(q);
 	}
 }
 
 int link_send_record(struct link *l, const void *rec, uint32_t bytes, enum rec_kind kind)
 {
-	bool flooded = false;
+	bool overflow = false;
 	int ret = 0;
 
 	lock_get(&l->tx_lock);
 	if (l->dead) {
 		ret = -EPIPE;
-	} else if (!list_empty(&l->later) || !link_put_record(l, rec, bytes, kind)) {
-		ret = put_later(l, rec, bytes, kind);
-		/* The peer may have made room before it could see the mark. */
+	} else if (!list_empty(&l->queued) || !put_record(l, rec, bytes, kind)) {
+		ret = queue_record(l, rec, bytes, kind);
+		/* The peer may have made room before it could see producer_waits. */
 		atomic_thread_fence(memory_order_seq_cst);
-		send_later(l);
-		link_still_waits(l);
-		flooded = ret == -ENOBUFS && !l->flooded;
-		l->flooded |= flooded;
+		send_queued(l);
+		link_tx_waiting_update(l);
+		overflow = ret == -ENOBUFS && !l->queue_overflow;
+		l->queue_overflow |= overflow;
 	}
-	if (flooded)
-		link_wake_self(l); /* the thread ends it: see link_wake_ready() */
+	if (overflow)
+		link_wake_thread(l); /* breaks the link */
 	lock_put(&l->tx_lock);
-	link_wake(l);
+	link_wake_peer(l);
 	return ret;
 }
 
-bool link_sent(struct link *l, uint32_t *end)
+bool link_tx_position(struct link *l, uint32_t *end)
 {
 	bool all;
 
 	lock_get(&l->tx_lock);
-	all = list_empty(&l->later);
+	all = list_empty(&l->queued);
 	*end = l->tx.tail;
 	lock_put(&l->tx_lock);
 	return all;
@@ -409,9 +425,9 @@ int link_send(struct link *l, const struct rec_link *m)
 	return link_send_record(l, m, sizeof(*m), REC_LINK);
 }
 
-static bool has_turn(struct link *l)
+static bool room_for_streams(struct link *l)
 {
-	return list_empty(&l->later) && ring_reserve(&l->tx, RING_RECORD_MAX);
+	return list_empty(&l->queued) && ring_reserve(&l->tx, RING_RECORD_MAX);
 }
 
 static void move_all(struct list *from, struct list *to)
@@ -422,40 +438,39 @@ static void move_all(struct list *from, struct list *to)
 		list_add_tail(to, n);
 }
 
-/* Who has filled the ring is behind those who found no room: else it would be the first
- * again, and they wait as long as it has something to send. */
-NO_TSA static void take_turns(struct link *l)
+/* Streams that have filled the ring again go behind those that found no room: else a
+ * stream with much to send would always be the first. */
+NO_TSA static void run_blocked(struct link *l)
 {
 	struct list *n;
 
 	lock_assert_held(&l->tx_lock);
-	move_all(&l->blocked, &l->going);
-	while (has_turn(l) && (n = list_pop(&l->going))) {
+	move_all(&l->blocked, &l->retrying);
+	while (room_for_streams(l) && (n = list_pop(&l->retrying))) {
 		lock_put(&l->tx_lock);
 		shm_unblocked(&container_of(n, struct shm_stream, blocked)->s);
 		lock_get(&l->tx_lock);
 	}
-	move_all(&l->blocked, &l->going);
-	move_all(&l->going, &l->blocked);
+	move_all(&l->blocked, &l->retrying);
+	move_all(&l->retrying, &l->blocked);
 }
 
-/* There may be room again: those who wait try. */
 void link_unblock(struct link *l)
 {
 	bool wake;
 
 	lock_assert_held(&l->rx_lock);
-	if (!atomic_load_explicit(&l->waits, memory_order_relaxed))
+	if (!atomic_load_explicit(&l->tx_waiting, memory_order_relaxed))
 		return;
 	lock_get(&l->tx_lock);
-	wake = !list_empty(&l->later);
-	send_later(l);
-	if (has_turn(l))
-		take_turns(l);
-	link_still_waits(l);
-	if (atomic_load(&l->waits))
-		atomic_store(&l->tx.sh->full, 1); /* the peer has cleared it */
+	wake = !list_empty(&l->queued);
+	send_queued(l);
+	if (room_for_streams(l))
+		run_blocked(l);
+	link_tx_waiting_update(l);
+	if (atomic_load(&l->tx_waiting))
+		atomic_store(&l->tx.sh->producer_waits, 1); /* the peer may clear it */
 	lock_put(&l->tx_lock);
 	if (wake)
-		link_wake(l);
+		link_wake_peer(l);
 }

@@ -1,21 +1,24 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* A link: what two processes of one host share. One ring each way carries the
- * messages of all streams between them, so a connection costs no descriptor and no
- * mapping, and looking for news costs the same for one stream or ten thousand.
+/* A link: the memory that two processes of one host share. It has one ring for each
+ * direction, which carries the records of all streams between the two processes. So a
+ * connection costs no descriptor and no mapping, and polling costs the same for one
+ * stream and for ten thousand.
  *
- * Files: ring.c the ring; rec.c its records; link.c life, slots, sending; link_rx.c receiving,
- * who is awake; link_cq.c the CQs that it feeds; setup.c how two processes get their link
- * (unix sockets: greeting.c what is sent there, listener.c who listens, fdpass.c descriptors
- * that come from the peer); grant.c who has access to whose memory, keys.c the peer's table of
- * keys, memid.c that the memory is the right program's. shm.h lists the files of a stream.
+ * Files: ring.c the ring; rec.c its records; link.c life, slots, sending; link_rx.c
+ * receiving, and when the loop thread is woken; link_cq.c the CQs whose pollers receive;
+ * setup.c how two processes make their link over a unix socket (greeting.c the messages,
+ * listener.c the listening sockets, fdpass.c descriptors that come from another process);
+ * grant.c which process gets access to the memory of which, keys.c the peer's table of
+ * keys, memid.c how memory is told from that of another program. shm.h lists the files of
+ * a stream.
  *
- * Who receives. A poller that leases the link (dev/poll.h) looks at the ring; the
- * ring's `doze` is 0 then and the peer makes no system call. Else doze is 1: the
- * peer's next record is followed by a write to our eventfd, and the loop thread
- * receives. An armed CQ keeps the thread in charge, whoever polls beside it.
+ * Who receives. A poller that leases the link (dev/poll.h) polls the ring. Then the
+ * ring's consumer_sleeps is 0, and the peer makes no system call. Else consumer_sleeps is
+ * 1: after its next record the peer writes to this process's eventfd, and the loop thread
+ * receives. While a CQ is armed the loop thread is responsible, even if others poll.
  *
- * Locks (outer first): match.lock, a poll group's lock > rx_lock > stream lock >
- * qp->lock > tx_lock. rx_lock is tried by pollers, waited for by the thread. */
+ * Locks, outer first: match.lock and the lock of a poll group; rx_lock; the stream's
+ * lock; qp->lock; tx_lock. Pollers only try rx_lock, the loop thread waits for it. */
 #ifndef ANYRDMA_SHM_LINK_H
 #define ANYRDMA_SHM_LINK_H
 
@@ -32,146 +35,159 @@
 struct stream;
 
 enum {
-	LINK_SLOTS_MAX = 1 << 20, /* streams of one link, and so of a hostile peer */
-	LINK_TURN = 256,	  /* records received before others get a turn, */
+	LINK_SLOTS_MAX = 1 << 20,     /* streams of one link */
+	LINK_TURN = 256,	      /* records received before others get a turn, */
 	LINK_TURN_BYTES = 256 * 1024, /* or bytes */
-	LINK_BULK = 8 * 1024,	  /* bytes of a record that is part of much data */
-	LINK_REQUESTS_MAX = 256,  /* OPENs that wait for the loop thread */
-	LINK_CM_MAX = 1024,	  /* calls that do */
-	LINK_CANCELS_MAX = 1 << 16, /* calls and their ends: more is an attack */
-	LINK_HALF_MAX = 4096,	  /* streams that the peer has not begun */
-	LINK_LATER_BYTES = 8 * 1024 * 1024, /* messages that wait for room */
+	LINK_BULK = 8 * 1024,	      /* a record of so many bytes is bulk data */
+	/* Bounds on what the peer can make this process keep. */
+	LINK_OPENS_MAX = 256,	    /* LINK_OPENs that wait for the loop thread */
+	LINK_CM_REQS_MAX = 1024,    /* CM_REQs that wait for it; more are refused */
+	LINK_CM_MSGS_MAX = 1 << 16, /* CM messages that do; more break the link */
+	LINK_HALF_OPEN_MAX = 4096,  /* streams without LINK_READY */
+	LINK_QUEUED_BYTES = 8 * 1024 * 1024, /* messages of the link that wait for room */
 	LINK_CQ_BUCKETS = 256,
-	LINK_MEMBERS_SEEN = 16,	  /* with more CQs the thread stays in charge */
+	LINK_CQS_CHECKED = 16, /* a link with more CQs is the loop thread's */
 };
 
-/* The mapped segment. ring[0] is the connector's to send. */
+/* The mapped segment. The connector of the link sends by ring[0], the listener by
+ * ring[1]. */
 struct link_segment {
 	struct ring_shared ring[2];
-	struct direct_shared direct[2]; /* [0]: written by the connector */
+	struct direct_shared direct[2]; /* [0]: the connector as initiator */
 };
 
+/* Identifies a process: drawn at random once in its life. */
 struct link_id {
-	uint64_t word[2]; /* drawn at random, once in a process */
+	uint64_t word[2];
 };
 
-/* A CQ of whose QPs some have streams on the link: the link among the sources of its
- * poll group. */
+/* A CQ with streams on the link. The link is a source of the CQ's poll group. */
 struct link_cq {
 	struct poll_source src;
 	struct link *l;
 	struct dev_cq *cq;
 	unsigned streams;
 	bool leased;
-	struct list node; /* link.members */
-	struct list by_cq; /* link.by_cq[] */
+	struct list node; /* link.cqs */
+	struct list hash; /* link.cq_hash[] */
 };
 
 struct link {
 	atomic_int refs;
-	struct link_id peer;
-	struct list all; /* meet.c */
-	pid_t pid;	 /* the peer's when it connected or listened; 0: not known here */
+	struct link_id peer_id;
+	struct list node; /* setups.links */
+	pid_t peer_pid;	  /* when it connected or listened; 0: it has none here */
 
 	struct lock rx_lock; /* guards these: */
 	struct ring_rx rx;
-	uint32_t eaten;	      /* lines since the last look for one who waits for room */
-	struct stream **slot; /* NULL: free; LINK_TOMB: ours is closed, the peer's not */
-	uint32_t *vacant;     /* stack of free slots */
-	uint32_t slots, nvacant, halves;
-	struct stream *starting; /* READY has come: the thread gives it to its QP before
-				  * anything else is received */
-	struct list requests; /* struct link_request, for the loop thread */
-	struct list calls;    /* call.c: the same */
-	unsigned nrequests, ncm;
-	uint32_t pulled;      /* bytes fetched for the record being received: pull.c */
-	struct list owing;    /* streams to look at again: shm_part.owing */
-	struct list members;
-	struct list by_cq[LINK_CQ_BUCKETS]; /* the same */
-	unsigned leases;      /* members that lease */
-	bool bad;	      /* the peer broke the rules: the thread ends it */
-	bool bulk;	      /* the last pass moved much data */
-	bool dead;	      /* its descriptors are others' (written under tx_lock, too) */
-	_Atomic bool owes;    /* owing is not empty */
-	/* Where the next record will show, for those who look without the lock: a
-	 * hint that the holder of rx_lock renews, right whenever nobody holds it. */
-	_Atomic(_Atomic uint32_t *) next;
+	uint32_t consumed_lines; /* since wake_producer() last checked the peer */
+	struct stream **slot;	 /* NULL: free; LINK_SLOT_CLOSING: closed here, and the
+				  * peer's LINK_CLOSE has not come */
+	uint32_t *free_slots;	 /* stack */
+	uint32_t nslots, nfree;
+	uint32_t nhalf_open;	 /* streams that are half_open */
+	struct stream *starting; /* LINK_READY has come: the loop thread starts the stream
+				  * before the next record is received */
+	struct list opens;	 /* struct link_open_msg, for the loop thread */
+	struct list cm_msgs;	 /* struct cm_msg (cm.c), for the loop thread */
+	unsigned nopens, ncm_msgs;
+	uint32_t pulled;	 /* bytes fetched for the record being received: pull.c */
+	struct list after_rx;	 /* streams whose shm_after_rx() is due */
+	struct list cqs;	 /* struct link_cq, */
+	struct list cq_hash[LINK_CQ_BUCKETS]; /* and the same by CQ */
+	unsigned leases;	 /* struct link_cq that are leased */
+	bool bad;		 /* the loop thread is to break the link */
+	bool retired;		 /* bad is set to make room for another link */
+	bool bulk;		 /* the last pass received bulk data */
+	bool dead;		 /* the link is broken; also written under tx_lock */
+	_Atomic bool after_rx_due; /* after_rx is not empty */
+	/* Address of the next record's word, for pollers without the lock: a hint that
+	 * the holder of rx_lock updates. It is right while nobody holds rx_lock. */
+	_Atomic(_Atomic uint32_t *) next_word;
 
 	struct lock tx_lock; /* guards these: */
 	struct ring_tx tx;
-	struct list blocked; /* streams that wait for room: shm_part.blocked */
-	struct list going;   /* ... whose turn it may be, in link_unblock() alone */
-	struct list later;   /* struct link_later: messages of the link that wait too */
-	size_t later_bytes;
-	bool flooded;	     /* too many of them: the thread ends the link */
-	_Atomic bool waits;  /* blocked or later is not empty */
+	struct list blocked;	 /* streams that wait for room: shm_stream.blocked */
+	struct list retrying;	 /* the same, while link_unblock() runs them in turn */
+	struct list queued;	 /* struct link_queued: messages that wait for room */
+	size_t queued_bytes;
+	bool queue_overflow;	 /* too many of them: the loop thread breaks the link */
+	_Atomic bool tx_waiting; /* blocked or queued is not empty */
 
-	struct loop_work work; /* requests to handle */
-	int peer_wake;	     /* written to when the peer dozes */
-	struct loop_fd wake; /* the peer's means to wake us: greeting.h */
-	struct loop_work self_work; /* ours */
-	struct loop_fd sock; /* its end tells of the peer's end; fd -1 within a process */
-	bool wake_in, sock_in; /* they are in the loop */
-	bool retired; /* rx_lock: bad, as it makes room for another */
+	struct loop_work msgs_work; /* handles opens and cm_msgs */
+	struct loop_work run_work;  /* runs the link: link_wake_thread() */
+	int peer_wake;		    /* the peer's eventfd (greeting.h) */
+	struct loop_fd wake;	    /* this process's eventfd, which the peer writes to */
+	/* Socket to the peer; it is readable when the peer ends. fd -1: both ends of the
+	 * link are in this process. */
+	struct loop_fd sock;
+	bool wake_added, sock_added; /* to the loop */
 	struct link_segment *seg;
 	struct direct *direct; /* or NULL; fixed before link_start() */
-	struct grant grant;    /* the loop thread's */
+	struct grant grant;    /* loop thread only */
 };
 
-#define LINK_TOMB ((struct stream *)(uintptr_t)1)
+#define LINK_SLOT_CLOSING ((struct stream *)(uintptr_t)1)
 
 /* The descriptors of a link. */
 struct link_fds {
-	int wake, peer_wake; /* eventfds: the peer writes to one, we write to the other */
-	int sock;	     /* to the peer; -1: both ends of the link are in this process */
+	int wake, peer_wake; /* eventfds of this process and of the peer */
+	int sock;	     /* to the peer; -1: both ends are in this process */
 };
 
-/* Makes the link; descriptors are taken over on success. `side` 0: the connector. */
+/* Makes a link; on success the link owns the descriptors. side 0: the connector. */
 int link_new(struct link_segment *seg, int side, const struct link_id *peer,
 	     const struct link_fds *fds, struct link **out);
 /* Starts to receive. */
 int link_start(struct link *l);
 void link_get(struct link *l);
-/* Of a link that is known by a list only: false if it is about to be freed. */
+/* For a pointer from a list that holds no reference. False: the link is being freed. */
 bool link_try_get(struct link *l);
 void link_put(struct link *l);
-/* The peer has ended or talks nonsense: what it had sent is received, then all its
- * streams break. Loop thread. */
+/* The peer has ended or broken the rules. Receives what it has sent, then breaks all
+ * streams of the link. Loop thread. */
 void link_break(struct link *l, const char *why);
-/* Ends a link that has no streams: nothing more is received, the thread breaks it. False:
- * it is in use, or ends already. */
+/* Ends a link that has no streams: nothing more is received, the loop thread breaks it.
+ * False: the link is in use, or ends already. */
 bool link_retire(struct link *l);
 
-/* A slot for s, which may be `half`. -ENOMEM, -EMFILE (too many), -EPIPE (dead). */
-int link_slot_take(struct link *l, struct stream *s);
-/* The slot's stream is gone; tomb: the peer has not closed yet. */
-void link_slot_drop(struct link *l, uint32_t slot, bool tomb);
+/* Gives s a slot. -ENOMEM, -EMFILE (too many), -EPIPE (the link is dead). */
+int link_slot_alloc(struct link *l, struct stream *s);
+/* Takes the slot from its stream. The slot is free at once; or, if the peer has not
+ * closed (peer_open), when LINK_CLOSE comes. */
+void link_slot_free(struct link *l, uint32_t slot, bool peer_open);
 
-/* Queues a message of the link; never fails for want of room. -EPIPE, -ENOMEM. */
+/* Sends a message of the link, or queues it if the ring has no room. -EPIPE, -ENOMEM. */
 int link_send(struct link *l, const struct rec_link *m);
 /* The same for a record of any kind that begins with the ring's word. */
 int link_send_record(struct link *l, const void *rec, uint32_t bytes, enum rec_kind kind);
-/* Everything sent so far is in the ring before *end; false: some waits for room. */
-bool link_sent(struct link *l, uint32_t *end);
-/* The peer has taken what is before this position; its own word. */
+/* True: everything sent so far is in the ring, before position *end. False: something
+ * waits for room. */
+bool link_tx_position(struct link *l, uint32_t *end);
+/* The peer says that it has consumed the ring up to this position. */
 static inline bool link_consumed(const struct link *l, uint32_t end)
 {
 	return (int32_t)(atomic_load(&l->tx.sh->head) - end) >= 0;
 }
-/* Some have got their room, or do not wait any more: sets `waits`. With tx_lock. */
-void link_still_waits(struct link *l);
-/* There is work for the loop thread: requests or calls. rx_lock is held. */
-void link_post(struct link *l);
-/* Wakes the peer if it dozes; after publishing and letting go of tx_lock. */
-void link_wake(struct link *l);
+/* Sets tx_waiting by the lists. tx_lock is held. */
+void link_tx_waiting_update(struct link *l);
+/* The loop thread shall handle opens and cm_msgs. rx_lock is held. */
+void link_post_msgs(struct link *l);
+/* Wakes the peer's loop thread if the peer sleeps. To be called after a record was
+ * published and tx_lock was released. */
+void link_wake_peer(struct link *l);
 
-/* member.c: CQ members, counted by streams. */
+/* ---- link_cq.c ---- */
+
+/* Pollers of the CQ may receive for one more stream, one less. match.lock is held. */
 int link_cq_join(struct link *l, struct dev_cq *cq, struct link_cq **out);
 void link_cq_leave(struct link_cq *m);
 
-/* link_rx.c: nothing has come and nothing is owed: a hint without a lock. */
-bool link_looks_idle(struct link *l);
-/* Receives; true if anything came. */
+/* ---- link_rx.c ---- */
+
+/* No record has come and nothing is due: a hint, without a lock. */
+bool link_seems_idle(struct link *l);
+/* One pass: receives up to a turn of records. True: something came. */
 bool link_run(struct link *l, bool by_thread);
 
 #endif

@@ -1,25 +1,25 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The CQs of a link: in the poll group of each the link is one of the sources. */
+/* The CQs of a link: the link is a source of the poll group of each of them. */
 #include "shm/link_rx.h"
 
 #include <errno.h>
 #include <stdlib.h>
 
-static bool member_progress(struct poll_source *src, bool by_thread)
+static bool cq_progress(struct poll_source *src, bool by_thread)
 {
 	struct link_cq *m = container_of(src, struct link_cq, src);
 	bool moved = link_run(m->l, by_thread);
 
-	src->again = atomic_load_explicit(&m->l->owes, memory_order_relaxed);
+	src->again = atomic_load_explicit(&m->l->after_rx_due, memory_order_relaxed);
 	return moved;
 }
 
-static bool member_quiet(struct poll_source *src)
+static bool cq_quiet(struct poll_source *src)
 {
-	return link_looks_idle(container_of(src, struct link_cq, src)->l);
+	return link_seems_idle(container_of(src, struct link_cq, src)->l);
 }
 
-static void member_lease(struct poll_source *src, bool leased)
+static void cq_lease(struct poll_source *src, bool leased)
 {
 	struct link_cq *m = container_of(src, struct link_cq, src);
 
@@ -28,34 +28,34 @@ static void member_lease(struct poll_source *src, bool leased)
 		m->leased = leased;
 		m->l->leases += leased ? 1u : -1u;
 	}
-	link_reconsider(m->l);
+	link_update_sleep(m->l);
 	lock_put(&m->l->rx_lock);
 }
 
 static struct list *cq_bucket(struct link *l, const struct dev_cq *cq)
 {
-	/* The lowest bits of what malloc gives are always the same. */
-	return &l->by_cq[((uintptr_t)cq >> 4) * 2654435761u >> 8 & (LINK_CQ_BUCKETS - 1)];
+	/* The lowest bits of an address from malloc() are always the same. */
+	return &l->cq_hash[((uintptr_t)cq >> 4) * 2654435761u >> 8 &
+			   (LINK_CQ_BUCKETS - 1)];
 }
 
-static struct link_cq *member_find(struct link *l, struct dev_cq *cq)
+static struct link_cq *cq_find(struct link *l, struct dev_cq *cq)
 {
 	struct link_cq *m;
 
-	list_for_each(m, cq_bucket(l, cq), by_cq)
+	list_for_each(m, cq_bucket(l, cq), hash)
 		if (m->cq == cq)
 			return m;
 	return NULL;
 }
 
-/* match.lock serialises joining and leaving. */
 int link_cq_join(struct link *l, struct dev_cq *cq, struct link_cq **out)
 {
 	struct link_cq *m;
 	int ret;
 
 	lock_get(&l->rx_lock);
-	m = member_find(l, cq);
+	m = cq_find(l, cq);
 	if (m)
 		m->streams++;
 	lock_put(&l->rx_lock);
@@ -69,9 +69,9 @@ int link_cq_join(struct link *l, struct dev_cq *cq, struct link_cq **out)
 	m->cq = cq;
 	m->streams = 1;
 	m->src.fd = -1;
-	m->src.progress = member_progress;
-	m->src.quiet = member_quiet;
-	m->src.lease = member_lease;
+	m->src.progress = cq_progress;
+	m->src.quiet = cq_quiet;
+	m->src.lease = cq_lease;
 	ret = poll_add(cq, &m->src);
 	if (ret) {
 		free(m);
@@ -79,9 +79,9 @@ int link_cq_join(struct link *l, struct dev_cq *cq, struct link_cq **out)
 	}
 	link_get(l);
 	lock_get(&l->rx_lock);
-	list_add_head(&l->members, &m->node);
-	list_add_head(cq_bucket(l, cq), &m->by_cq);
-	link_reconsider(l);
+	list_add_head(&l->cqs, &m->node);
+	list_add_head(cq_bucket(l, cq), &m->hash);
+	link_update_sleep(l);
 	lock_put(&l->rx_lock);
 	*out = m;
 	return 0;
@@ -96,19 +96,19 @@ void link_cq_leave(struct link_cq *m)
 	last = !--m->streams;
 	if (last) {
 		list_del(&m->node);
-		list_del(&m->by_cq);
+		list_del(&m->hash);
 	}
 	lock_put(&l->rx_lock);
 	if (!last)
 		return;
-	poll_del(&m->src); /* pollers may have leased it up to here */
+	poll_del(&m->src); /* up to here pollers may lease it */
 	lock_get(&l->rx_lock);
 	if (m->leased)
 		l->leases--;
-	link_reconsider(l);
-	/* A poller of this CQ alone knew that others' streams are to be looked at again. */
-	if (!l->dead && !list_empty(&l->owing))
-		link_wake_self(l);
+	link_update_sleep(l);
+	/* If shm_after_rx() is due, only pollers of this CQ may have known. */
+	if (!l->dead && !list_empty(&l->after_rx))
+		link_wake_thread(l);
 	lock_put(&l->rx_lock);
 	free(m);
 	link_put(l);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The receiving half of a link: one pass over the ring, by the loop thread or by a
- * poller, and who is woken for the next. */
+/* The receiving half of a link: one pass over the ring, in the loop thread or in a
+ * poller, and whether the peer has to wake this process for the next record. */
 #include "shm/link_rx.h"
 
 #include "base/log.h"
@@ -10,20 +10,20 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { ROOM_LINES = RING_LINES / 4 };
-#define LINGER (MSEC / 50) /* the thread looks so long before it sleeps again */
-#define LINGER_MAX (MSEC / 2) /* so long others wait */
+enum { ROOM_CHECK_LINES = RING_LINES / 4 };
+#define POLL_ON (MSEC / 50)    /* the loop thread polls so long after bulk data, */
+#define POLL_ON_MAX (MSEC / 2) /* and at most so long: its other work waits */
 
-void link_post(struct link *l)
+void link_post_msgs(struct link *l)
 {
 	link_get(l);
-	if (!loop_post(&l->work))
+	if (!loop_post(&l->msgs_work))
 		link_put(l);
 }
 
-static void request_queue(struct link *l, const struct rec_link *m)
+static void open_queue(struct link *l, const struct rec_link *m)
 {
-	struct link_request *r = l->nrequests < LINK_REQUESTS_MAX ? malloc(sizeof(*r)) : NULL;
+	struct link_open_msg *r = l->nopens < LINK_OPENS_MAX ? malloc(sizeof(*r)) : NULL;
 	struct rec_link refused = { .type = LINK_REFUSED, .slot = m->from };
 
 	lock_assert_held(&l->rx_lock);
@@ -32,39 +32,40 @@ static void request_queue(struct link *l, const struct rec_link *m)
 		return;
 	}
 	r->m = *m;
-	list_add_tail(&l->requests, &r->node);
-	l->nrequests++;
-	link_post(l);
+	list_add_tail(&l->opens, &r->node);
+	l->nopens++;
+	link_post_msgs(l);
 }
 
-void link_requests_run(struct loop_work *w)
+void link_msgs_run(struct loop_work *w)
 {
-	struct link *l = container_of(w, struct link, work);
+	struct link *l = container_of(w, struct link, msgs_work);
 	struct list *n;
 
 	lock_get(&l->rx_lock);
-	/* What is left of a dead link would be kept for a QP, and the link with it. */
-	while (!l->dead && (n = list_pop(&l->requests))) {
-		struct link_request *r = list_entry(n, struct link_request, node);
+	/* Of a dead link they are dropped: shm_open_request() might keep them, and so the
+	 * link, for a QP. */
+	while (!l->dead && (n = list_pop(&l->opens))) {
+		struct link_open_msg *r = list_entry(n, struct link_open_msg, node);
 
-		l->nrequests--;
+		l->nopens--;
 		lock_put(&l->rx_lock);
 		shm_open_request(l, &r->m);
 		free(r);
 		lock_get(&l->rx_lock);
 	}
 	lock_put(&l->rx_lock);
-	shm_cm_requests(l);
+	shm_cm_run(l);
 	link_put(l);
 }
 
-bool link_half_end(struct link *l, struct stream *s)
+bool link_half_open_end(struct link *l, struct stream *s)
 {
-	bool was = to_shm(s)->half;
+	bool was = to_shm(s)->half_open;
 
 	lock_assert_held(&l->rx_lock);
-	l->halves -= was;
-	to_shm(s)->half = false;
+	l->nhalf_open -= was;
+	to_shm(s)->half_open = false;
 	return was;
 }
 
@@ -79,16 +80,15 @@ static int receive_link(struct link *l, const void *rec, uint32_t bytes)
 	memcpy(&m, rec, sizeof(m));
 	m.unreliable = !!m.unreliable;
 	if (m.type == LINK_OPEN) {
-		request_queue(l, &m);
+		open_queue(l, &m);
 		return 0;
 	}
 	s = link_slot_find(l, m.slot);
-	if (m.type == LINK_CLOSE && s == LINK_TOMB) {
-		l->slot[m.slot] = NULL;
-		l->vacant[l->nvacant++] = m.slot;
+	if (m.type == LINK_CLOSE && s == LINK_SLOT_CLOSING) {
+		link_slot_closed(l, m.slot);
 		return 0;
 	}
-	if (!s || s == LINK_TOMB)
+	if (!s || s == LINK_SLOT_CLOSING)
 		return 0;
 	switch (m.type) {
 	case LINK_OPENED:
@@ -101,11 +101,11 @@ static int receive_link(struct link *l, const void *rec, uint32_t bytes)
 		shm_announced(s);
 		return 0;
 	case LINK_CLOSE:
-		link_half_end(l, s);
-		shm_closed(s, m.err);
+		link_half_open_end(l, s);
+		shm_close_received(s, m.err);
 		return 0;
 	case LINK_READY:
-		if (!link_half_end(l, s))
+		if (!link_half_open_end(l, s))
 			return -EPROTO;
 		l->starting = s;
 		return 0;
@@ -125,16 +125,16 @@ static int receive_stream(struct link *l, const void *rec, uint32_t bytes, bool 
 	lock_assert_held(&l->rx_lock);
 	if (bytes < sizeof(struct rec_stream))
 		return -EPROTO;
-	if (!s || s == LINK_TOMB)
-		return 0; /* said before the peer knew that it is closed */
+	if (!s || s == LINK_SLOT_CLOSING)
+		return 0; /* sent before the peer received LINK_CLOSE */
 	ret = shm_receive(s, rec, bytes, by_thread);
 	p = to_shm(s);
-	if (ret != -EAGAIN && !list_linked(&p->owing))
-		list_add_tail(&l->owing, &p->owing);
+	if (ret != -EAGAIN && !list_linked(&p->after_rx))
+		list_add_tail(&l->after_rx, &p->after_rx);
 	return ret;
 }
 
-/* Up to a turn. -EPROTO: the peer is not to be listened to any more. */
+/* Receives up to a turn. -EPROTO: the link is to be broken. */
 static int receive(struct link *l, bool by_thread, bool *moved)
 {
 	uint32_t bytes, total = 0;
@@ -154,7 +154,7 @@ static int receive(struct link *l, bool by_thread, bool *moved)
 		if (ret)
 			return ret == -EAGAIN ? 0 : ret;
 		ring_consume(&l->rx, bytes);
-		l->eaten += ring_lines(bytes);
+		l->consumed_lines += ring_lines(bytes);
 		total += bytes + l->pulled;
 		l->bulk |= bytes + l->pulled >= LINK_BULK;
 		l->pulled = 0;
@@ -163,19 +163,20 @@ static int receive(struct link *l, bool by_thread, bool *moved)
 	return 0;
 }
 
-static void look_again(struct link *l, bool by_thread)
+static void run_after_rx(struct link *l, bool by_thread)
 {
-	struct list *n, *next, *stop = &l->owing;
+	struct list *n, *next, *stop = &l->after_rx;
 
 	lock_assert_held(&l->rx_lock);
 	for (n = stop->next; n != stop; n = next) {
-		struct stream *s = &container_of(n, struct shm_stream, owing)->s;
+		struct stream *s = &container_of(n, struct shm_stream, after_rx)->s;
 
 		next = n->next;
-		/* What the application answers at once carries the acknowledgement. */
-		if (to_shm(s)->fresh && !by_thread)
-			to_shm(s)->fresh = to_shm(s)->moved = false;
-		else if (!shm_after(s, by_thread))
+		/* If the application replies at once, its frame carries the
+		 * acknowledgement. */
+		if (to_shm(s)->defer_ack && !by_thread)
+			to_shm(s)->defer_ack = to_shm(s)->received = false;
+		else if (!shm_after_rx(s, by_thread))
 			list_del(n);
 	}
 }
@@ -185,34 +186,34 @@ static bool any_armed(struct link *l)
 	struct link_cq *m;
 	unsigned n = 0;
 
-	list_for_each(m, &l->members, node)
-		if (m->cq->armed != CQ_IDLE || ++n > LINK_MEMBERS_SEEN)
+	list_for_each(m, &l->cqs, node)
+		if (m->cq->armed != CQ_IDLE || ++n > LINK_CQS_CHECKED)
 			return true;
 	return false;
 }
 
-/* Not by l->wake: the peer may have made that useless. */
-void link_wake_self(struct link *l)
+/* Not through l->wake: the peer has that eventfd, too, and could have made it useless. */
+void link_wake_thread(struct link *l)
 {
 	link_get(l);
-	if (!loop_post(&l->self_work))
+	if (!loop_post(&l->run_work))
 		link_put(l);
 }
 
-/* Those who wait for room could go on. If not, the mark that tells the peer of them is
- * there: it may have told us before this thread dozed, and others have taken the room since
- * without a mark of their own. */
-static bool has_room(struct link *l)
+/* Streams or messages wait, and there is room for them. If there is none, producer_waits
+ * is set: the peer may have cleared it and woken this process before, and others have
+ * used the room since without setting it. */
+static bool room_for_waiting(struct link *l)
 {
 	bool room;
 
-	if (!atomic_load_explicit(&l->waits, memory_order_relaxed))
+	if (!atomic_load_explicit(&l->tx_waiting, memory_order_relaxed))
 		return false;
 	lock_get(&l->tx_lock);
 	room = ring_reserve(&l->tx, RING_RECORD_MAX);
 	if (!room) {
-		atomic_store(&l->tx.sh->full, 1);
-		/* The peer may have made room before it could see the mark. */
+		atomic_store(&l->tx.sh->producer_waits, 1);
+		/* The peer may have made room before it could see producer_waits. */
 		atomic_thread_fence(memory_order_seq_cst);
 		room = ring_reserve(&l->tx, RING_RECORD_MAX);
 	}
@@ -220,45 +221,47 @@ static bool has_room(struct link *l)
 	return room;
 }
 
-/* Storing doze before looking once more pairs with link_wake(), which the peer calls
- * for a record and for room. */
-void link_reconsider(struct link *l)
+/* The store of consumer_sleeps before the last check pairs with the peer's
+ * link_wake_peer(), which it calls after a record and after it has made room. */
+void link_update_sleep(struct link *l)
 {
-	bool doze = !l->leases || any_armed(l);
+	bool sleeps = !l->leases || any_armed(l);
 
 	lock_assert_held(&l->rx_lock);
 	if (l->dead)
 		return;
-	atomic_store(&l->rx.sh->doze, doze);
+	atomic_store(&l->rx.sh->consumer_sleeps, sleeps);
 	atomic_thread_fence(memory_order_seq_cst);
-	if (doze && (ring_has(&l->rx) || has_room(l)))
-		link_wake_self(l);
+	if (sleeps && (ring_has(&l->rx) || room_for_waiting(l)))
+		link_wake_thread(l);
 }
 
-/* A producer that waits has left most of the ring to be consumed: one of the looks that come
- * with every quarter is after its mark. The fence has it see the head, or us the mark. */
-static void tell_room(struct link *l)
+/* A producer that waits for room has most of the ring to be consumed. So of the checks
+ * after every quarter of the ring, one comes after the producer has set producer_waits.
+ * The fence makes sure that the producer sees the new head, or this process sees
+ * producer_waits. */
+static void wake_producer(struct link *l)
 {
 	lock_assert_held(&l->rx_lock);
-	if (l->eaten < ROOM_LINES)
+	if (l->consumed_lines < ROOM_CHECK_LINES)
 		return;
-	l->eaten = 0;
+	l->consumed_lines = 0;
 	atomic_thread_fence(memory_order_seq_cst);
-	if (atomic_load_explicit(&l->rx.sh->full, memory_order_relaxed) &&
-	    atomic_exchange(&l->rx.sh->full, 0))
-		link_wake(l);
+	if (atomic_load_explicit(&l->rx.sh->producer_waits, memory_order_relaxed) &&
+	    atomic_exchange(&l->rx.sh->producer_waits, 0))
+		link_wake_peer(l);
 }
 
-/* Nothing has come and nothing is owed, as far as can be seen without a lock. While
- * another receives, the hint is old, and its line may be the producer's again: what is
- * read there means nothing then, and does no harm. */
-__attribute__((no_sanitize("thread"))) bool link_looks_idle(struct link *l)
+/* While another thread receives, next_word is old, and the producer may be writing to
+ * that line: the value read there is meaningless then, and harmless. */
+__attribute__((no_sanitize("thread"))) bool link_seems_idle(struct link *l)
 {
-	_Atomic uint32_t *next = atomic_load_explicit(&l->next, memory_order_relaxed);
+	_Atomic uint32_t *next =
+		atomic_load_explicit(&l->next_word, memory_order_relaxed);
 
 	return !atomic_load_explicit(next, memory_order_relaxed) &&
-	       !atomic_load_explicit(&l->owes, memory_order_relaxed) &&
-	       !atomic_load_explicit(&l->waits, memory_order_relaxed);
+	       !atomic_load_explicit(&l->after_rx_due, memory_order_relaxed) &&
+	       !atomic_load_explicit(&l->tx_waiting, memory_order_relaxed);
 }
 
 bool link_run(struct link *l, bool by_thread)
@@ -274,18 +277,18 @@ bool link_run(struct link *l, bool by_thread)
 		l->bulk = false;
 		ret = receive(l, by_thread, &moved);
 		l->bad = ret != 0;
-		if (!list_empty(&l->owing))
-			look_again(l, by_thread);
-		atomic_store_explicit(&l->owes, !list_empty(&l->owing),
+		if (!list_empty(&l->after_rx))
+			run_after_rx(l, by_thread);
+		atomic_store_explicit(&l->after_rx_due, !list_empty(&l->after_rx),
 				      memory_order_relaxed);
 		ret = ret || (moved && l->starting);
-		tell_room(l);
+		wake_producer(l);
 		link_unblock(l);
-		atomic_store_explicit(&l->next, ring_word(l->rx.sh, l->rx.head),
+		atomic_store_explicit(&l->next_word, ring_word(l->rx.sh, l->rx.head),
 				      memory_order_relaxed);
 	}
 	if (ret && !l->dead)
-		link_wake_self(l); /* to start a stream, or end all: link_wake_ready() */
+		link_wake_thread(l); /* starts the stream, or breaks the link */
 	lock_put(&l->rx_lock);
 	return moved;
 }
@@ -300,25 +303,26 @@ bool link_run_thread(struct link *l)
 	lock_put(&l->rx_lock);
 	if (!s)
 		return moved;
-	shm_ready(s); /* stays: only this thread drops slots */
+	shm_ready(s); /* s stays: only this thread frees slots */
 	lock_get(&l->rx_lock);
 	l->starting = NULL;
 	lock_put(&l->rx_lock);
 	return true;
 }
 
-/* Much data streams in, and more is microseconds away: dozing would cost the peer a
- * system call for each record. */
-static void linger(struct link *l)
+/* After bulk data more is likely to come within microseconds. If this process slept, the
+ * peer would make a system call for each record. */
+static void poll_on(struct link *l)
 {
-	uint64_t now = loop_now(), stop = now + LINGER_MAX, until = now + LINGER;
+	uint64_t now = loop_now(), stop = now + POLL_ON_MAX, until = now + POLL_ON;
 
 	for (; now < until && now < stop; now = loop_now())
 		if (link_run_thread(l))
-			until = now + LINGER;
+			until = now + POLL_ON;
 }
 
-static void woken(struct link *l)
+/* What the loop thread does for a link when it is woken. */
+static void thread_run(struct link *l)
 {
 	bool bad, bulk, retired;
 
@@ -327,11 +331,11 @@ static void woken(struct link *l)
 	bulk = l->bulk;
 	lock_put(&l->rx_lock);
 	if (bulk)
-		linger(l);
+		poll_on(l);
 	lock_get(&l->rx_lock);
-	link_reconsider(l);
+	link_update_sleep(l);
 	lock_get(&l->tx_lock);
-	bad = l->bad || l->flooded || !ring_sane(&l->tx);
+	bad = l->bad || l->queue_overflow || !ring_sane(&l->tx);
 	retired = l->retired;
 	lock_put(&l->tx_lock);
 	lock_put(&l->rx_lock);
@@ -343,13 +347,13 @@ static void woken(struct link *l)
 void link_wake_ready(struct loop_fd *lf, uint32_t revents)
 {
 	(void)revents;
-	woken(container_of(lf, struct link, wake));
+	thread_run(container_of(lf, struct link, wake));
 }
 
-void link_self_run(struct loop_work *w)
+void link_work_run(struct loop_work *w)
 {
-	struct link *l = container_of(w, struct link, self_work);
+	struct link *l = container_of(w, struct link, run_work);
 
-	woken(l);
+	thread_run(l);
 	link_put(l);
 }

@@ -1,37 +1,43 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* What the files of a link (link.c, link_rx.c, member.c) share. */
+/* What only the files of a link use: link.c, link_rx.c, link_cq.c. */
 #ifndef ANYRDMA_SHM_LINK_RX_H
 #define ANYRDMA_SHM_LINK_RX_H
 
 #include "shm/link.h"
 
-struct link_request {
+/* A LINK_OPEN, in link.opens. */
+struct link_open_msg {
 	struct list node;
 	struct rec_link m;
 };
 
-/* The slot's stream, LINK_TOMB or NULL. rx_lock is held. */
+/* The slot's stream, LINK_SLOT_CLOSING or NULL. rx_lock is held. */
 static inline struct stream *link_slot_find(struct link *l, uint32_t slot)
 {
-	return slot < l->slots ? l->slot[slot] : NULL;
+	return slot < l->nslots ? l->slot[slot] : NULL;
 }
 
-/* link.c: there may be room again: those who wait try. rx_lock is held. */
+/* link.c: LINK_CLOSE has come for a slot that is LINK_SLOT_CLOSING: the slot is free.
+ * rx_lock is held. */
+void link_slot_closed(struct link *l, uint32_t slot);
+/* link.c: the ring may have room again: sends what is queued and runs blocked streams.
+ * rx_lock is held. */
 void link_unblock(struct link *l);
 
-/* link_rx.c */
+/* ---- link_rx.c ---- */
+
+/* Run by the loop thread: the eventfd was written to, link.run_work, link.msgs_work. */
 void link_wake_ready(struct loop_fd *lf, uint32_t revents);
-void link_self_run(struct loop_work *w);
-void link_requests_run(struct loop_work *w);
-/* link_run() of the loop thread, which alone may start streams: match.lock is outside
- * of the locks that others hold here. */
+void link_work_run(struct loop_work *w);
+void link_msgs_run(struct loop_work *w);
+/* link_run() in the loop thread. Only this one starts streams: match.lock comes before
+ * the locks that others hold here. */
 bool link_run_thread(struct link *l);
-/* The loop thread is to look. */
-void link_wake_self(struct link *l);
-/* The peer has decided about a stream that was half open; false: it was not. rx_lock
- * is held. */
-bool link_half_end(struct link *l, struct stream *s);
-/* Sets doze as link.h says. rx_lock is held. */
-void link_reconsider(struct link *l);
+/* Has the loop thread run the link. */
+void link_wake_thread(struct link *l);
+/* The stream is not half_open any more. False: it was not. rx_lock is held. */
+bool link_half_open_end(struct link *l, struct stream *s);
+/* Sets the ring's consumer_sleeps as link.h says. rx_lock is held. */
+void link_update_sleep(struct link *l);
 
 #endif

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* A full ring: whoever waits for room gets some, though nobody else says anything. Both ends
- * are here, and the loop looks only when they ask for it: else the test decides who looks. */
+/* A full ring: streams and messages that wait for room get it, though nothing else is
+ * sent. The test has both ends of the link and runs them itself; the loop thread runs
+ * them only when the link posts work to it. */
 #include "shm/link_rx.h"
 #include "shm/greeting.h"
 #include "rc/tx.h"
@@ -13,16 +14,17 @@
 enum { ROUNDS = 500, PATIENCE_MS = 10000, CTLS = 3000 };
 
 static struct link_segment *seg;
-static struct link *from, *to; /* the messages go from here to there */
-static int from_set, to_set;   /* what the loop has for them */
+static struct link *from, *to; /* producer and consumer */
+static int from_set, to_set;   /* epoll sets with their eventfds, as the loop has them */
 
 static int set_of(const struct link *l)
 {
 	struct epoll_event ev = { .events = l->wake.events };
 	int set = epoll_create1(EPOLL_CLOEXEC);
 
-	/* The first event is that of being added. */
-	if (epoll_ctl(set, EPOLL_CTL_ADD, l->wake.fd, &ev) || epoll_wait(set, &ev, 1, 0) != 1)
+	/* The first event comes from being added. */
+	if (epoll_ctl(set, EPOLL_CTL_ADD, l->wake.fd, &ev) ||
+	    epoll_wait(set, &ev, 1, 0) != 1)
 		abort();
 	return set;
 }
@@ -44,7 +46,7 @@ static void up(void)
 	to_set = set_of(to);
 }
 
-/* What they have posted to the loop thread is done. */
+/* After the work that was posted to the loop thread is done. */
 static void down(void)
 {
 	CHECK(T_WAIT(atomic_load(&from->refs) == 1 && atomic_load(&to->refs) == 1,
@@ -58,10 +60,10 @@ static void down(void)
 	munmap(seg, sizeof(*seg));
 }
 
-/* Nobody has the slot, so nothing comes of it. */
+/* For a slot without a stream: it is received and ignored. */
 static const struct rec_link announce = { .type = LINK_ANNOUNCE, .slot = 7 };
 
-/* As the loop thread would be: since the last look, or since up(). */
+/* The loop thread would have been woken since the last call, or since up(). */
 static bool woken(struct link *l, int ms)
 {
 	struct epoll_event ev;
@@ -69,14 +71,14 @@ static bool woken(struct link *l, int ms)
 	return epoll_wait(l == from ? from_set : to_set, &ev, 1, ms) == 1;
 }
 
-static void reconsider(struct link *l)
+static void update_sleep(struct link *l)
 {
 	lock_get(&l->rx_lock);
-	link_reconsider(l);
+	link_update_sleep(l);
 	lock_put(&l->rx_lock);
 }
 
-static void eat_all(void)
+static void consume_all(void)
 {
 	while (link_run(to, true))
 		;
@@ -84,12 +86,12 @@ static void eat_all(void)
 
 static void send_until_some_wait(void)
 {
-	while (!atomic_load(&from->waits))
+	while (!atomic_load(&from->tx_waiting))
 		CHECK_EQ(link_send(from, &announce), 0);
 }
 
-/* As a stream does that has the room for all that it has to say, and does not care who waits. */
-static void take_the_room(void)
+/* As a stream does that finds room: it does not know that others wait. */
+static void fill_the_ring(void)
 {
 	void *at;
 
@@ -101,42 +103,42 @@ static void take_the_room(void)
 	lock_put(&from->tx_lock);
 }
 
-static void who_waits_is_woken(void)
+static void a_waiting_producer_is_woken(void)
 {
 	up();
-	reconsider(from);
+	update_sleep(from);
 	send_until_some_wait();
 	CHECK(!woken(from, 0));
-	eat_all();
+	consume_all();
 	CHECK(woken(from, 0));
 	link_run(from, true);
-	CHECK(!atomic_load(&from->waits));
+	CHECK(!atomic_load(&from->tx_waiting));
 	down();
 }
 
-/* The consumer's word that there is room comes while the producer's thread is awake, and
- * another has taken the room when that thread looks once more before it sleeps. */
-static void the_room_is_taken_by_another(void)
+/* The consumer clears producer_waits while the producer's thread is awake, and another
+ * has used the room when that thread checks once more before it sleeps. */
+static void another_uses_the_room(void)
 {
 	up();
 	send_until_some_wait();
-	while (atomic_load(&from->tx.sh->full))
+	while (atomic_load(&from->tx.sh->producer_waits))
 		CHECK(link_run(to, true));
 	CHECK(!woken(from, 0)); /* it is awake */
-	take_the_room();
-	reconsider(from);
-	CHECK(!woken(from, 0)); /* there is none */
-	eat_all();
+	fill_the_ring();
+	update_sleep(from);
+	CHECK(!woken(from, 0)); /* there is no room */
+	consume_all();
 	CHECK(woken(from, 0));
 	link_run(from, true);
-	CHECK(!atomic_load(&from->waits));
+	CHECK(!atomic_load(&from->tx_waiting));
 	down();
 }
 
 static _Atomic bool stop;
 
 /* What the loop thread does for a link. */
-static void *looks(void *arg)
+static void *loop_thread(void *arg)
 {
 	struct link *l = arg;
 
@@ -146,32 +148,32 @@ static void *looks(void *arg)
 	return NULL;
 }
 
-static bool waits_no_more(void)
+static bool queue_is_sent(void)
 {
 	uint64_t end = loop_now() + t_scaled(PATIENCE_MS) * MSEC;
 
-	while (atomic_load(&from->waits) && loop_now() < end)
+	while (atomic_load(&from->tx_waiting) && loop_now() < end)
 		;
-	return !atomic_load(&from->waits);
+	return !atomic_load(&from->tx_waiting);
 }
 
-/* As often as possible at once with the consumer's last look. */
-static void nobody_is_forgotten(void)
+/* As often as possible at the same time as the consumer's last check. */
+static void no_wakeup_is_lost(void)
 {
 	pthread_t th[2];
 	int i;
 
 	up();
 	atomic_store(&stop, false);
-	reconsider(from);
-	reconsider(to);
-	pthread_create(&th[0], NULL, looks, from);
-	pthread_create(&th[1], NULL, looks, to);
+	update_sleep(from);
+	update_sleep(to);
+	pthread_create(&th[0], NULL, loop_thread, from);
+	pthread_create(&th[1], NULL, loop_thread, to);
 	for (i = 0; i < ROUNDS; i++) {
-		/* More than fits: at its end some wait, or have waited. */
+		/* More than fits: in the end some messages wait, or have waited. */
 		for (int k = 0; k < RING_LINES; k++)
 			CHECK_EQ(link_send(from, &announce), 0);
-		if (!waits_no_more())
+		if (!queue_is_sent())
 			break;
 	}
 	CHECK_EQ(i, ROUNDS);
@@ -181,15 +183,15 @@ static void nobody_is_forgotten(void)
 	down();
 }
 
-/* With more to say than fits into the ring. */
-static struct stream *talker(void)
+/* A stream with more to send than fits the ring. */
+static struct stream *busy_stream(void)
 {
 	struct stream_param p = { .extended = true };
 	struct rc_frame h = { .op = RC_CTL, .last = true };
 	struct shm_stream *t = shm_new(&p);
 	struct stream *s = &t->s;
 
-	if (!t || link_slot_take(from, s))
+	if (!t || link_slot_alloc(from, s))
 		abort();
 	to_shm(s)->started = to_shm(s)->opened = true;
 	h.ctl.type = CTL_USER;
@@ -202,9 +204,9 @@ static struct stream *talker(void)
 	return s;
 }
 
-static void talker_end(struct stream *s)
+static void busy_stream_end(struct stream *s)
 {
-	link_slot_drop(from, to_shm(s)->slot, false);
+	link_slot_free(from, to_shm(s)->slot, false);
 	link_put(from);
 	shm_drop(s);
 }
@@ -214,35 +216,35 @@ static uint64_t sent(const struct stream *s)
 	return CTLS - s->tx.nctl;
 }
 
-static void everybody_has_a_turn(void)
+static void every_stream_has_a_turn(void)
 {
 	enum { N = 3 };
-	uint64_t said[N];
+	uint64_t before[N];
 	struct stream *s[N];
 
 	up();
 	for (int i = 0; i < N; i++)
-		s[i] = talker();
+		s[i] = busy_stream();
 	CHECK(sent(s[0]) && !sent(s[1]) && !sent(s[2]));
 	for (int i = 0; i < 2 * N; i++) {
 		for (int k = 0; k < N; k++)
-			said[k] = sent(s[k]);
-		eat_all();
+			before[k] = sent(s[k]);
+		consume_all();
 		link_run(from, true);
 		for (int k = 0; k < N; k++)
-			CHECK_EQ(sent(s[k]) > said[k], k == i % N);
+			CHECK_EQ(sent(s[k]) > before[k], k == i % N);
 	}
 	for (int i = 0; i < N; i++)
-		talker_end(s[i]);
+		busy_stream_end(s[i]);
 	down();
 }
 
 int main(int argc, char **argv)
 {
 	t_init(argc, argv);
-	T_RUN(who_waits_is_woken);
-	T_RUN(the_room_is_taken_by_another);
-	T_RUN(nobody_is_forgotten);
-	T_RUN(everybody_has_a_turn);
+	T_RUN(a_waiting_producer_is_woken);
+	T_RUN(another_uses_the_room);
+	T_RUN(no_wakeup_is_lost);
+	T_RUN(every_stream_has_a_turn);
 	return t_done();
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The names under which others find this process, and who knocks there. */
+/* The unix sockets on which this process listens for others that want a link. */
 #include "shm/setup.h"
 
 #include "base/fdset.h"
@@ -17,87 +17,87 @@
 #include <unistd.h>
 
 enum {
-	TURN = 64, /* visitors let in before others get a turn */
+	TURN = 64, /* connections accepted before others get a turn */
 	BACKLOG = 1024,
-	SHORTAGE_MS = 250,
+	SHORTAGE_MS = 250, /* pause when there are no descriptors */
 };
 
-/* A name of ours. */
+/* A listening socket. */
 struct link_listener {
-	struct list node;
+	struct list node; /* setups.listeners */
 	struct link_name name;
-	int refs;  /* the descriptor's, the timer's */
-	bool gone; /* the descriptor, not ours, may be closed */
+	int refs;    /* one of lf, one of the timer */
+	bool closed; /* link_unlisten() was called: its owner may close the descriptor */
 	struct loop_fd lf;
-	struct loop_timer timer; /* out of descriptors: listens again */
+	struct loop_timer timer; /* there were no descriptors: accepts again */
 };
 
 struct link_listener *link_listener_find(const struct link_name *name)
 {
-	struct link_listener *h;
+	struct link_listener *ls;
 
-	list_for_each(h, &setups.listeners, node)
-		if (link_name_equal(&h->name, name))
-			return h;
+	list_for_each(ls, &setups.listeners, node)
+		if (link_name_equal(&ls->name, name))
+			return ls;
 	return NULL;
 }
 
-/* The next visitor, or -errno. */
-static int listener_accept(struct link_listener *h)
+/* Accepts one connection. 0 or -errno. */
+static int listener_accept(struct link_listener *ls)
 {
 	int fd;
 
 	lock_assert_held(&setups.lock);
-	if (h->gone)
+	if (ls->closed)
 		return -EAGAIN;
 	if (fdpass_full())
 		return -ENFILE;
-	fd = accept4(h->lf.fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+	fd = accept4(ls->lf.fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
 	if (fd < 0)
 		return -errno;
 	fd = fdset_take(fd);
-	if (!greeting_same_user(fd) || !setup_new(fd, false, &h->name))
+	if (!greeting_same_user(fd) || !setup_new(fd, false, &ls->name))
 		fdpass_close(fd);
 	return 0;
 }
 
 static void listener_ready(struct loop_fd *lf, uint32_t revents)
 {
-	struct link_listener *h = container_of(lf, struct link_listener, lf);
+	struct link_listener *ls = container_of(lf, struct link_listener, lf);
 	int ret = 0;
 
 	(void)revents;
 	setups_lock();
 	for (int i = 0; i < TURN && (!ret || ret == -EINTR); i++)
-		ret = listener_accept(h);
+		ret = listener_accept(ls);
 	if (ret == -EMFILE || ret == -ENFILE) {
 		log_warn("no descriptor for a link: %s", strerror(-ret));
-		loop_fd_mod(&h->lf, 0);
-		if (loop_timer_set(&h->timer, loop_now() + SHORTAGE_MS * MSEC))
-			h->refs++;
+		loop_fd_mod(&ls->lf, 0);
+		if (loop_timer_set(&ls->timer, loop_now() + SHORTAGE_MS * MSEC))
+			ls->refs++;
 	}
 	setups_unlock();
 }
 
-static void listener_put(struct link_listener *h)
+static void listener_put(struct link_listener *ls)
 {
 	lock_assert_held(&setups.lock);
-	if (!--h->refs)
-		free(h);
+	if (!--ls->refs)
+		free(ls);
 }
 
-static void listener_again(struct loop_timer *t)
+static void listener_resume(struct loop_timer *t)
 {
-	struct link_listener *h = container_of(t, struct link_listener, timer);
+	struct link_listener *ls = container_of(t, struct link_listener, timer);
 
 	setups_lock();
-	if (!h->gone)
-		loop_fd_mod(&h->lf, EPOLLIN);
-	listener_put(h);
+	if (!ls->closed)
+		loop_fd_mod(&ls->lf, EPOLLIN);
+	listener_put(ls);
 	setups_unlock();
 }
 
-static void listener_forgotten(struct loop_fd *lf)
+static void listener_removed(struct loop_fd *lf)
 {
 	setups_lock();
 	listener_put(container_of(lf, struct link_listener, lf));
@@ -106,30 +106,31 @@ static void listener_forgotten(struct loop_fd *lf)
 
 static int listener_new(int fd, const struct link_name *name)
 {
-	struct link_listener *h = calloc(1, sizeof(*h));
+	struct link_listener *ls = calloc(1, sizeof(*ls));
 	int ret;
 
 	lock_assert_held(&setups.lock);
-	if (!h)
+	if (!ls)
 		return -ENOMEM;
-	h->refs = 1;
-	h->name = *name;
-	h->timer.fire = listener_again;
-	h->lf = (struct loop_fd){ .fd = fd, .events = EPOLLIN, .ready = listener_ready };
-	ret = listen(fd, BACKLOG) ? -errno : loop_fd_add(&h->lf);
+	ls->refs = 1;
+	ls->name = *name;
+	ls->timer.fire = listener_resume;
+	ls->lf = (struct loop_fd){ .fd = fd, .events = EPOLLIN, .ready = listener_ready };
+	ret = listen(fd, BACKLOG) ? -errno : loop_fd_add(&ls->lf);
 	if (ret)
-		free(h);
+		free(ls);
 	else
-		list_add_tail(&setups.listeners, &h->node);
+		list_add_tail(&setups.listeners, &ls->node);
 	return ret;
 }
 
-/* A rendezvous port of ours: for good. */
+/* Listens under the name of a rendezvous port, until the process ends. */
 static int listener_port(const struct link_name *name)
 {
 	struct sockaddr_un un;
 	socklen_t len = link_name_address(name, &un);
-	int fd = fdset_take(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+	int fd = fdset_take(
+		socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
 	int ret = fd < 0 || bind(fd, (struct sockaddr *)&un, len) ? -errno : 0;
 
 	if (!ret)
@@ -170,17 +171,17 @@ int link_listen_fd(int fd, const char *text)
 void link_unlisten(const char *text)
 {
 	struct link_name name;
-	struct link_listener *h;
+	struct link_listener *ls;
 
 	snprintf(name.text, sizeof(name.text), "%s", text);
 	setups_lock();
-	h = link_listener_find(&name);
-	if (h) {
-		h->gone = true;
-		list_del(&h->node);
-		if (loop_timer_stop(&h->timer))
-			listener_put(h);
-		loop_fd_del(&h->lf, listener_forgotten);
+	ls = link_listener_find(&name);
+	if (ls) {
+		ls->closed = true;
+		list_del(&ls->node);
+		if (loop_timer_stop(&ls->timer))
+			listener_put(ls);
+		loop_fd_del(&ls->lf, listener_removed);
 	}
 	setups_unlock();
 }

@@ -11,26 +11,26 @@
 #include <sys/random.h>
 #include <unistd.h>
 
-static uint64_t draw(void)
+static uint64_t random_word(void)
 {
 	uint64_t v;
 
 	return getrandom(&v, sizeof(v), GRND_NONBLOCK) == sizeof(v) ? v : loop_now();
 }
 
-/* Anywhere in 64 TiB, by ourselves: address space layout randomization may be switched
- * off, and a program that is started again would have its page at the same place. The
- * kernel takes another place if it does not like this one. */
+/* The address is drawn here, within 64 TiB: address space layout randomization may be
+ * switched off, and then a program that is started again would have its page at the same
+ * address. The kernel chooses another one if this is not free. */
 struct memid_page *memid_page_new(uint64_t nonce)
 {
-	uint64_t hint = (draw() & ((1ull << 46) - 1) & ~0xffffull) | 1ull << 33;
+	uint64_t hint = (random_word() & ((1ull << 46) - 1) & ~0xffffull) | 1ull << 33;
 	size_t size = (size_t)sysconf(_SC_PAGESIZE);
 	struct memid_page *p = mmap((void *)(uintptr_t)hint, size, PROT_READ | PROT_WRITE,
-				   MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+				    MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
 	if (p == MAP_FAILED)
 		return NULL;
-	madvise(p, size, MADV_DONTFORK); /* a child may get our pid one day */
+	madvise(p, size, MADV_DONTFORK); /* a child may get this pid one day */
 	p->nonce = nonce;
 	return p;
 }
@@ -41,29 +41,32 @@ void memid_page_free(struct memid_page *page)
 		munmap(page, (size_t)sysconf(_SC_PAGESIZE));
 }
 
-bool memid_in(const struct memid *g, int mem)
+bool memid_in(const struct memid *id, int mem)
 {
 	uint64_t is;
 
-	return sys_pread(mem, &is, sizeof(is), (off_t)g->at) == sizeof(is) && is == g->nonce;
+	return sys_pread(mem, &is, sizeof(is), (off_t)id->at) == sizeof(is) &&
+	       is == id->nonce;
 }
 
-bool memid_of(const struct memid *g, pid_t pid)
+bool memid_of(const struct memid *id, pid_t pid)
 {
 	uint64_t is = 0;
 	struct iovec here = { &is, sizeof(is) };
-	struct iovec there = { (void *)(uintptr_t)g->at, sizeof(is) };
+	struct iovec there = { (void *)(uintptr_t)id->at, sizeof(is) };
 
-	return process_vm_readv(pid, &here, 1, &there, 1, 0) == sizeof(is) && is == g->nonce;
+	return process_vm_readv(pid, &here, 1, &there, 1, 0) == sizeof(is) &&
+	       is == id->nonce;
 }
 
-ssize_t memid_copy(const struct memid *g, pid_t pid, const struct gate_io *io)
+ssize_t memid_copy(const struct memid *id, pid_t pid, const struct memid_io *io)
 {
 	unsigned long n = (unsigned long)io->n + 1;
 	uint64_t word = 0;
 	struct iovec here[MEMID_PIECES + 1] = { { &word, sizeof(word) } };
 	struct iovec there[2] = {
-		{ (void *)(uintptr_t)(g->at + (io->read ? 0 : offsetof(struct memid_page, word))),
+		{ (void *)(uintptr_t)(id->at +
+				      (io->read ? 0 : offsetof(struct memid_page, word))),
 		  sizeof(word) },
 		{ (void *)(uintptr_t)io->at, io->len },
 	};
@@ -76,7 +79,7 @@ ssize_t memid_copy(const struct memid *g, pid_t pid, const struct gate_io *io)
 			 process_vm_writev(pid, here, n, there, 2, 0);
 	if (ret < 0)
 		return errno == EFAULT ? -ESTALE : -errno;
-	if (ret < (ssize_t)sizeof(word) || (io->read && word != g->nonce))
+	if (ret < (ssize_t)sizeof(word) || (io->read && word != id->nonce))
 		return -ESTALE;
 	return ret > (ssize_t)sizeof(word) ? ret - (ssize_t)sizeof(word) : -EFAULT;
 }

@@ -24,13 +24,15 @@ static int pieces(struct iovec *iov)
 	return PIECES;
 }
 
-static ssize_t copy(const struct memid *g, bool read, const void *at)
+static ssize_t copy(const struct memid *id, bool read, const void *at)
 {
 	struct iovec iov[PIECES];
-	struct gate_io io = { .read = read, .iov = iov, .at = (uintptr_t)at, .len = LEN };
+	struct memid_io io = {
+		.read = read, .iov = iov, .at = (uintptr_t)at, .len = LEN
+	};
 
 	io.n = pieces(iov);
-	return memid_copy(g, getpid(), &io);
+	return memid_copy(id, getpid(), &io);
 }
 
 static void fill(uint8_t ours, uint8_t theirs)
@@ -68,26 +70,26 @@ static void not_two_at_a_place(void)
 
 static void moves_data(void)
 {
-	struct memid g = own();
+	struct memid id = own();
 
-	SKIP_IF(!memid_of(&g, getpid()), NO_CALLS);
+	SKIP_IF(!memid_of(&id, getpid()), NO_CALLS);
 	fill(1, 2);
-	CHECK_EQ(copy(&g, false, there), LEN);
+	CHECK_EQ(copy(&id, false, there), LEN);
 	CHECK(is_all(there, 1));
 	fill(3, 4);
-	CHECK_EQ(copy(&g, true, there), LEN);
+	CHECK_EQ(copy(&id, true, there), LEN);
 	CHECK(is_all(here, 4));
-	CHECK(memid_of(&g, getpid())); /* writers have not written to the nonce */
+	CHECK(memid_of(&id, getpid())); /* writers have not written to the nonce */
 }
 
 /* Another nonce, or nothing at that place. */
 static void closed(void)
 {
-	struct memid g = own(), wrong = g, none = g;
+	struct memid id = own(), wrong = id, none = id;
 	void *p = mmap(NULL, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
 	CHECK(p != MAP_FAILED);
-	SKIP_IF(!memid_of(&g, getpid()), NO_CALLS);
+	SKIP_IF(!memid_of(&id, getpid()), NO_CALLS);
 	wrong.nonce++;
 	none.at = (uintptr_t)p;
 	CHECK(!memid_of(&wrong, getpid()) && !memid_of(&none, getpid()));
@@ -100,46 +102,46 @@ static void closed(void)
 	munmap(p, 4096);
 }
 
-/* That is no fault of the gate's. */
+/* The page is right, the rest is not mapped: that is not -ESTALE. */
 static void bad_addresses(void)
 {
-	struct memid g = own();
-	uint8_t *p = mmap(NULL, LEN + 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
-			  -1, 0);
+	struct memid id = own();
+	uint8_t *p = mmap(NULL, LEN + 4096, PROT_READ | PROT_WRITE,
+			  MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	struct iovec many[MEMID_PIECES + 1] = { { here, 1 } };
-	struct gate_io too_many = { .read = true, .iov = many, .n = MEMID_PIECES + 1,
+	struct memid_io too_many = { .read = true, .iov = many, .n = MEMID_PIECES + 1,
 				    .at = (uintptr_t)there, .len = 1 };
 
-	SKIP_IF(!memid_of(&g, getpid()), NO_CALLS);
+	SKIP_IF(!memid_of(&id, getpid()), NO_CALLS);
 	CHECK(p != MAP_FAILED);
 	munmap(p + 4096, LEN);
-	CHECK_EQ(copy(&g, false, p + 4096), -EFAULT);
-	CHECK_EQ(copy(&g, true, p + 4096), -EFAULT);
-	CHECK_EQ(copy(&g, true, p), 4096); /* as far as it goes */
+	CHECK_EQ(copy(&id, false, p + 4096), -EFAULT);
+	CHECK_EQ(copy(&id, true, p + 4096), -EFAULT);
+	CHECK_EQ(copy(&id, true, p), 4096); /* as far as it goes */
 	munmap(p, 4096);
-	CHECK_EQ(memid_copy(&g, getpid(), &too_many), -EINVAL);
+	CHECK_EQ(memid_copy(&id, getpid(), &too_many), -EINVAL);
 }
 
 static void by_descriptor(void)
 {
 	int mem = open("/proc/self/mem", O_RDWR | O_CLOEXEC);
-	struct memid g = own(), wrong = g;
+	struct memid id = own(), wrong = id;
 
 	wrong.nonce++;
-	CHECK(memid_in(&g, mem));
+	CHECK(memid_in(&id, mem));
 	CHECK(!memid_in(&wrong, mem));
 	close(mem);
-	CHECK(!memid_in(&g, mem));
+	CHECK(!memid_in(&id, mem));
 }
 
 static void not_for_children(void)
 {
-	struct memid g = own();
+	struct memid id = own();
 	int status = -1;
 	pid_t pid = fork();
 
 	if (!pid)
-		_exit(memid_of(&g, getpid()));
+		_exit(memid_of(&id, getpid()));
 	CHECK(pid > 0 && waitpid(pid, &status, 0) == pid);
 	CHECK_EQ(status, 0);
 }

@@ -11,16 +11,19 @@
 #include <errno.h>
 #include <string.h>
 
-/* A piece costs two system calls: below this mean size that is more than a copy. */
+/* Mean size of a piece. Fetching one costs two system calls: below this, two copies are
+ * faster. */
 enum { PIECE_MIN = 32 * 1024 };
 
-_Static_assert((int)REC_PIECES >= (int)DEV_MAX_SGE, "all of a work request");
-_Static_assert((int)REC_PULL_MAX >= (int)RC_REFERENCE_MAX, "all of a frame");
+_Static_assert((int)REC_PIECES >= (int)DEV_MAX_SGE,
+	       "a record names all SGEs of a work request");
+_Static_assert((int)REC_PULL_MAX >= (int)RC_REFERENCE_MAX,
+	       "a record names all of a frame");
 
 bool pull_offers(struct stream *s, const struct wqe *w)
 {
 	if (s->qp->qp.qp_type != IBV_QPT_RC || w->is_inline ||
-	    w->length / w->num_sge < PIECE_MIN || !direct_fetches(s))
+	    w->length / w->num_sge < PIECE_MIN || !direct_peer_fetches(s))
 		return false;
 	for (unsigned i = 0; i < w->num_sge; i++)
 		if (w->sge[i].length && !share_has_region(w->sge[i].lkey))
@@ -57,9 +60,9 @@ static int fetch(const void *arg, struct stream *s, const struct iovec *iov, int
 	return direct_fetch(s, p->key, p->addr, p->len, iov, n);
 }
 
-/* Whose fault a failure is does not matter here: when the payload is sent, the sender
- * finds out what is wrong with its memory, and we what is with ours. */
-int pull_take(struct stream *s, const void *rec, const struct rec_stream *r)
+/* If the fetch fails, it is not decided here which side is at fault: when the sender
+ * repeats the request with its payload, each side checks its own memory. */
+int pull_receive(struct stream *s, const void *rec, const struct rec_stream *r)
 {
 	struct rec_piece p[REC_PIECES];
 	int n = rec_get_pieces(rec, r, p, &s->rx.h), ret;
@@ -73,8 +76,8 @@ int pull_take(struct stream *s, const void *rec, const struct rec_stream *r)
 	for (int i = 0; i < n && !ret && s->rx.place == PLACE_RECV; i++)
 		ret = rx_fetch(s, p[i].len, fetch, &p[i]);
 	if (ret) {
-		log_debug("stream in slot %u: a payload cannot be fetched: %s", to_shm(s)->slot,
-			  strerror(-ret));
+		log_debug("stream in slot %u: a payload cannot be fetched: %s",
+			  to_shm(s)->slot, strerror(-ret));
 		resp_nak(s, NAK_COPY);
 	}
 	to_shm(s)->l->pulled += s->rx.off;

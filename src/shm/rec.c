@@ -4,8 +4,8 @@
 #include <errno.h>
 #include <string.h>
 
-/* The part of rc_frame's union that the message has, without a control message's
- * data. */
+/* Bytes of the member of rc_frame's union that the frame uses, without the data of a
+ * control message. */
 static uint32_t body_fixed(enum rc_op op)
 {
 	const struct rc_frame *h = NULL;
@@ -58,7 +58,7 @@ void rec_put(void *at, uint32_t slot, const struct rc_frame *h)
 		memcpy(r + 1, &h->read, body);
 }
 
-/* The message's own part: of a fixed size, but for the data of a control message. */
+/* The body has a fixed size, except for the data of a control message. */
 static int body_get(const uint8_t *from, uint32_t n, struct rc_frame *h)
 {
 	uint32_t fixed = body_fixed(h->op);

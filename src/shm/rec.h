@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Records of a link's rings: messages of streams, and messages of the link itself.
- * Both processes run on this host, so integers are in its byte order. */
+/* Records of a link's rings: frames of streams, messages of the link, messages of the CM.
+ * Both processes run on one host: integers are in its byte order. doc/wire.md has the
+ * layout byte by byte. */
 #ifndef ANYRDMA_SHM_REC_H
 #define ANYRDMA_SHM_REC_H
 
@@ -15,95 +16,107 @@ enum rec_kind {
 	REC_CM = 3,	/* struct rec_cm, name, data */
 };
 
-/* REC_PULL: a Send whose payload stays with the sender: the body is an array of struct
- * rec_piece that says where, and nothing follows it. */
-enum { REC_LAST = 1, REC_ACK_REQ = 2, REC_ACK = 4, REC_PULL = 8 };
+/* Flags of struct rec_stream. */
+enum {
+	REC_LAST = 1,	 /* last frame of its message */
+	REC_ACK_REQ = 2, /* an acknowledgement is wanted */
+	REC_ACK = 4,	 /* rec_stream.ack is valid */
+	/* A Send whose payload stays in the sender's memory: the body is an array of
+	 * struct rec_piece that names it, and no payload follows. */
+	REC_PULL = 8,
+};
 
-/* A message of a stream: struct rc_frame, what of it is used. 32 bytes, so that 32
- * bytes of payload still share its cache line. */
+/* A frame of a stream: the fields of struct rc_frame that it needs. 32 bytes, so that 32
+ * bytes of payload fit the same cache line. */
 struct rec_stream {
 	uint32_t word; /* the ring's */
-	uint32_t slot; /* of the receiver */
+	uint32_t slot; /* the receiver's */
 	uint8_t op;    /* enum rc_op */
 	uint8_t flags; /* REC_* */
-	uint16_t body; /* bytes between this and the payload */
-	uint32_t ack;  /* REC_ACK: everything up to this number is done */
+	uint16_t body; /* bytes between this struct and the payload */
+	uint32_t ack;  /* REC_ACK: requests up to this number are acknowledged */
 	uint32_t stag; /* tagged: STag; else the key to invalidate */
-	uint32_t msn;  /* RC_WRITE: bytes that are in their place already */
-	uint64_t to;   /* tagged: offset; else the message's offset */
+	uint32_t msn;  /* RC_WRITE: bytes of the message written directly before */
+	uint64_t to;   /* tagged: offset; else offset of the payload in its message */
 };
 _Static_assert(sizeof(struct rec_stream) == 32, "half a line");
 
+/* A piece of the sender's memory. */
 struct rec_piece {
 	uint64_t addr;
-	uint32_t key; /* of a region of the sender's */
+	uint32_t key; /* of a memory region of the sender */
 	uint32_t len; /* not 0 */
 };
 _Static_assert(sizeof(struct rec_piece) == 16, "no holes");
 
 enum {
-	REC_PIECES = 32,
-	REC_PULL_MAX = 1024 * 1024, /* bytes of one record's pieces */
+	REC_PIECES = 32,	    /* pieces of one record */
+	REC_PULL_MAX = 1024 * 1024, /* bytes that they name together */
 };
 
+/* Messages of the link, which open and close streams (rendezvous.c, link_rx.c). */
 enum link_type {
-	LINK_OPEN = 1,	  /* a QP looks for its peer: from slot, key */
-	LINK_OPENED = 2,  /* ... found: slot, from */
-	LINK_REFUSED = 3, /* ... not ready, try again: slot */
-	LINK_CLOSE = 4,	  /* nothing more comes for this slot; err */
-	LINK_READY = 5,	  /* the QP still wants what was OPENED: its stream begins */
-	LINK_ANNOUNCE = 6,	  /* a request was carried out directly, the first one: slot */
+	LINK_OPEN = 1,	   /* a QP in RTR wants its peer: from, QPNs, GIDs, share_id */
+	LINK_OPENED = 2,   /* reply: the peer's QP is there: slot, from, share_id */
+	LINK_REFUSED = 3,  /* reply: it is not there yet, try again: slot */
+	LINK_CLOSE = 4,	   /* nothing more comes for this slot: slot, err */
+	LINK_READY = 5,	   /* the QP that sent OPEN has the stream: slot */
+	LINK_ANNOUNCE = 6, /* the first request was carried out directly: slot */
 };
 
 struct rec_link {
-	uint32_t word;
-	uint8_t type;	/* enum link_type */
+	uint32_t word;	    /* the ring's */
+	uint8_t type;	    /* enum link_type */
 	uint8_t unreliable; /* LINK_OPEN: of a UC QP */
 	uint8_t pad[2];
-	uint32_t slot;	/* of the receiver */
-	uint32_t from;	/* of the sender */
-	int32_t err;	/* LINK_CLOSE: 0, or -errno */
+	uint32_t slot;	    /* the receiver's */
+	uint32_t from;	    /* the sender's slot */
+	int32_t err;	    /* LINK_CLOSE: 0, or -errno */
 	uint32_t src_qpn, dst_qpn;
-	uint64_t share_id; /* LINK_OPEN, LINK_OPENED: of the sender's QP, or 0 */
+	uint32_t pad2;
+	uint64_t share_id;  /* LINK_OPEN, LINK_OPENED: of the sender's QP, or 0 */
 	union ibv_gid src_gid, dst_gid;
 };
 
-/* Messages of calls (call.c). Every slot that a caller has named in ASK is freed by one
- * of: an ANSWER that does not accept, LINK_CLOSE. Who hangs up gets LINK_CLOSE too,
- * unless the answer was on its way. */
+/* Messages of the CM (cm.c). The slot that the active side has named in CM_REQ is free
+ * after a CM_REP that does not accept, or after LINK_CLOSE. CM_CANCEL is answered with
+ * LINK_CLOSE, unless CM_REP was sent before it came. */
 enum cm_type {
-	CM_REQ = 1,	 /* from, name of the listener, request */
-	CM_REP = 2, /* slot, status; accepted: from, reply; rejected: data */
-	CM_CANCEL = 3, /* from: the caller does not wait any more */
+	CM_REQ = 1,    /* from, name of the listener, request, share_id */
+	CM_REP = 2,    /* slot, status; accepted: from, reply, share_id; rejected: data */
+	CM_CANCEL = 3, /* from: the active side does not wait any more */
 };
+
+/* Result of a CM_REQ. */
 enum cm_status {
 	CM_ACCEPTED,
-	CM_REJECTED,
-	CM_NO_LISTENER,
-	CM_BUSY,
-	CM_GONE, /* the callee ends without a word */
+	CM_REJECTED,	/* by the application */
+	CM_NO_LISTENER, /* nothing listens under this name */
+	CM_BUSY,	/* try again later */
+	CM_GONE,	/* the passive side has ended without a decision */
 };
 
 struct rec_cm {
-	uint32_t word;
-	uint8_t type;	  /* enum cm_type */
-	uint8_t status;	  /* enum cm_status */
-	uint8_t name_len;
+	uint32_t word;	   /* the ring's */
+	uint8_t type;	   /* enum cm_type */
+	uint8_t status;	   /* enum cm_status */
+	uint8_t name_len;  /* bytes of the name behind this struct, */
 	uint8_t pad;
-	uint32_t slot;	  /* of the receiver */
-	uint32_t from;	  /* of the sender */
-	uint32_t len;	  /* of the data */
-	uint64_t share_id;	  /* ASK, ANSWER that accepts: of the sender's QP, or 0 */
+	uint32_t slot;	   /* the receiver's */
+	uint32_t from;	   /* the sender's slot */
+	uint32_t len;	   /* ... and of the data behind the name */
+	uint32_t pad2;
+	uint64_t share_id; /* CM_REQ, CM_REP that accepts: of the sender's QP, or 0 */
 };
 
-/* Bytes of h's record before its payload, at most REC_HEAD_MAX. */
+/* Bytes of the frame's record before its payload, at most REC_HEAD_MAX. */
 enum { REC_HEAD_MAX = sizeof(struct rec_stream) + 32 + RC_CTL_DATA };
 uint32_t rec_head(const struct rc_frame *h);
 
-/* Writes everything but the word and the payload. */
+/* Writes the record of a frame, except for the word and the payload. */
 void rec_put(void *at, uint32_t slot, const struct rc_frame *h);
 
-/* Adds the acknowledgement to a record that rec_put() has written. */
+/* Adds an acknowledgement to a record that rec_put() has written. */
 static inline void rec_put_ack(void *at, uint32_t number)
 {
 	struct rec_stream *r = at;
@@ -112,7 +125,7 @@ static inline void rec_put_ack(void *at, uint32_t number)
 	r->ack = number;
 }
 
-/* Makes it one of REC_PULL, with n pieces behind it. */
+/* Makes it a record of REC_PULL with n pieces behind it. */
 static inline void rec_put_pull(void *at, unsigned n)
 {
 	struct rec_stream *r = at;
@@ -121,12 +134,13 @@ static inline void rec_put_pull(void *at, unsigned n)
 	r->body = (uint16_t)(n * sizeof(struct rec_piece));
 }
 
-/* Reads a record of `bytes` that the peer may still be changing: each byte is read
- * once. Bytes before the payload, or -EPROTO. Every field of *h that the message has
- * is set, and h->payload fits the record; of a REC_PULL it is 0. */
+/* Reads the head of a record of `bytes`, each byte once, as the peer can change it at any
+ * time. Returns the bytes before the payload, or -EPROTO. On success all fields of *h are
+ * set that the frame has, and h->payload is the rest of the record (REC_PULL: 0). */
 int rec_get(const void *at, uint32_t bytes, struct rec_stream *r, struct rc_frame *h);
-/* The pieces of a REC_PULL that rec_get() has read: their number, at most REC_PIECES,
- * and h->payload becomes their sum. -EPROTO: empty, or more than REC_PULL_MAX. */
+/* Reads the pieces of a record of REC_PULL of which rec_get() has read the head, each
+ * byte once. Returns their number, at most REC_PIECES, and adds their lengths to
+ * h->payload. -EPROTO: a piece is empty, or the sum is more than REC_PULL_MAX. */
 int rec_get_pieces(const void *at, const struct rec_stream *r, struct rec_piece *p,
 		   struct rc_frame *h);
 

@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Streams over links for QPs known by GID and number alone. The connecting side makes
- * its stream first and names its slot in OPEN; the other answers OPENED with its own
- * once a QP of that number waits for this peer, or REFUSED when none came in time:
- * then the connector asks again, as it does over TCP.
+/* Streams over links for QPs that the application has connected by GID and QP number
+ * alone. The connecting side makes its stream first and sends LINK_OPEN with the slot.
+ * The other side replies LINK_OPENED with its own slot once a QP of that number waits for
+ * this peer, or LINK_REFUSED when none came in time: then the connecting side tries
+ * again, as it does over TCP.
  *
- * Either QP may have been reset meanwhile, and even wait again under the same numbers,
- * for a peer that is to be reset too. So each side gives the stream only to the QP that
- * waited when it was made (match's serial), and the accepting side only when READY says
- * that the connector's QP has it; else CLOSE comes. What is sent behind READY is received
- * by the QP, not before it: nothing of an unreliable one is lost.
+ * Either QP may have been reset meanwhile, and may even wait again under the same
+ * numbers, for a peer that will be reset, too. So each side gives the stream only to the
+ * QP that waited when the stream was made (the serial of rc/match.h), and the accepting
+ * side only when LINK_READY says that the connecting side's QP has it; else LINK_CLOSE
+ * comes. Frames that follow LINK_READY are received after the QP has got the stream: an
+ * unreliable QP loses none.
  *
  * match.lock guards all objects here. */
 #include "shm/shm.h"
@@ -26,15 +28,15 @@
 #include <string.h>
 
 enum {
-	KEPT_MS = 10000,
-	KEPT_MAX = 64,
+	ARRIVAL_MS = 10000,
+	ARRIVALS_MAX = 64,
 	RETRY_MIN_MS = 10,
 	RETRY_MAX_MS = 200,
 };
 
 struct shm_attempt {
 	struct rc_attempt attempt;
-	int refs; /* owner; the question pending at meet.c; the stream; the timer */
+	int refs; /* one each: owner, pending link_wait, stream, timer */
 	bool cancelled;
 	struct stream_key key;
 	uint64_t serial;
@@ -44,23 +46,25 @@ struct shm_attempt {
 	unsigned pause_ms;
 };
 
-/* An OPEN for a QP that does not wait yet. */
+/* A LINK_OPEN for a QP that does not wait yet. */
 struct shm_arrival {
 	struct rc_arrival arrival;
 	struct list node;
-	int refs; /* the list's, the timer's, find()'s */
-	bool gone;
+	int refs; /* one each: the list, the timer, the caller of find() */
+	bool ended;
 	struct link *l;
 	struct rec_link m;
 	struct loop_timer timer;
 };
 
-static struct list kept_opens = LIST_INIT(kept_opens);
-static unsigned nkept;
+static struct list arrivals = LIST_INIT(arrivals);
+static unsigned narrivals;
 
-/* With a reference of the caller's: as soon as it has its slot the peer may end it. */
-static struct stream *stream_on(struct link *l, const union ibv_gid *local,
-				const struct stream_key *k, uint64_t serial, bool asks)
+/* Makes a stream with a slot. The caller gets a reference: as soon as the stream has its
+ * slot, the peer may end it. */
+static struct stream *stream_new_on(struct link *l, const union ibv_gid *local,
+				    const struct stream_key *k, uint64_t serial,
+				    bool connector)
 {
 	struct stream_param p = {
 		.local_gid = *local,
@@ -75,67 +79,67 @@ static struct stream *stream_on(struct link *l, const union ibv_gid *local,
 	if (!t)
 		return NULL;
 	t->s.serial = serial;
-	t->asks = asks;
-	t->half = !asks;
+	t->connector = connector;
+	t->half_open = !connector;
 	stream_get(&t->s);
-	if (!link_slot_take(l, &t->s))
+	if (!link_slot_alloc(l, &t->s))
 		return &t->s;
 	stream_put(&t->s);
 	shm_drop(&t->s);
 	return NULL;
 }
 
-/* ---- outgoing ---------------------------------------------------------------------- */
+/* ---- attempts: the connecting side ----------------------------------------------- */
 
-static void out_put(struct shm_attempt *o, int n)
+static void attempt_put(struct shm_attempt *at, int n)
 {
-	o->refs -= n;
-	if (!o->refs)
-		free(o);
+	at->refs -= n;
+	if (!at->refs)
+		free(at);
 }
 
-static void out_ask(struct shm_attempt *o)
+static void attempt_find_link(struct shm_attempt *at)
 {
-	o->refs++;
-	link_find_port(qpn_port(o->key.remote_qpn), &o->link_wait);
+	at->refs++;
+	link_find_port(qpn_port(at->key.remote_qpn), &at->link_wait);
 }
 
-static void out_retry(struct shm_attempt *o)
+static void attempt_retry(struct shm_attempt *at)
 {
-	if (loop_timer_set(&o->timer, loop_now() + o->pause_ms * MSEC))
-		o->refs++;
-	o->pause_ms = o->pause_ms * 2 < RETRY_MAX_MS ? o->pause_ms * 2 : RETRY_MAX_MS;
+	if (loop_timer_set(&at->timer, loop_now() + at->pause_ms * MSEC))
+		at->refs++;
+	at->pause_ms = at->pause_ms * 2 < RETRY_MAX_MS ? at->pause_ms * 2 : RETRY_MAX_MS;
 }
 
-static void out_again(struct loop_timer *t)
+static void attempt_timeout(struct loop_timer *t)
 {
-	struct shm_attempt *o = container_of(t, struct shm_attempt, timer);
+	struct shm_attempt *at = container_of(t, struct shm_attempt, timer);
 
 	match_lock();
-	if (!o->cancelled)
-		out_ask(o);
-	out_put(o, 1);
+	if (!at->cancelled)
+		attempt_find_link(at);
+	attempt_put(at, 1);
 	match_unlock();
 }
 
-static int out_open(struct shm_attempt *o, struct link *l)
+static int attempt_open(struct shm_attempt *at, struct link *l)
 {
-	struct stream *s = stream_on(l, &o->local_gid, &o->key, o->serial, true);
+	struct stream *s = stream_new_on(l, &at->local_gid, &at->key, at->serial, true);
 	struct rec_link m = {
 		.type = LINK_OPEN,
-		.unreliable = o->key.unreliable,
-		.src_qpn = o->key.local_qpn,
-		.dst_qpn = o->key.remote_qpn,
-		.src_gid = o->local_gid,
-		.dst_gid = o->key.remote_gid,
+		.unreliable = at->key.unreliable,
+		.src_qpn = at->key.local_qpn,
+		.dst_qpn = at->key.remote_qpn,
+		.src_gid = at->local_gid,
+		.dst_gid = at->key.remote_gid,
 	};
 
 	if (!s)
 		return -ENOMEM;
-	stream_lock(s); /* a peer may answer what it was not asked */
-	to_shm(s)->attempt = o;
+	stream_lock(s); /* a hostile peer may send OPENED before it gets OPEN */
+	to_shm(s)->attempt = at;
 	stream_unlock(s);
-	o->refs++;
+	at->refs++;
 	m.from = to_shm(s)->slot;
 	m.share_id = s->share_id;
 	if (link_send(l, &m))
@@ -144,42 +148,44 @@ static int out_open(struct shm_attempt *o, struct link *l)
 	return 0;
 }
 
-static void out_met(struct link_wait *m, struct link *l, int err)
+static void attempt_linked(struct link_wait *m, struct link *l, int err)
 {
-	struct shm_attempt *o = container_of(m, struct shm_attempt, link_wait);
+	struct shm_attempt *at = container_of(m, struct shm_attempt, link_wait);
 
 	match_lock();
-	if (!o->cancelled && l && out_open(o, l))
-		out_retry(o);
-	if (!o->cancelled && !l && !match_failed_locked(&o->attempt, err))
-		out_retry(o);
-	out_put(o, 1);
+	if (!at->cancelled && l && attempt_open(at, l))
+		attempt_retry(at);
+	if (!at->cancelled && !l && !match_failed_locked(&at->attempt, err))
+		attempt_retry(at);
+	attempt_put(at, 1);
 	match_unlock();
 	if (l)
 		link_put(l);
 }
 
-/* Loop thread, no locks. */
+/* LINK_OPENED or LINK_REFUSED has come, or will not come. Loop thread, no lock. */
 static void open_run(struct loop_work *w)
 {
 	struct stream *s = &container_of(w, struct shm_stream, open_work)->s;
-	struct shm_attempt *o = to_shm(s)->attempt;
+	struct shm_attempt *at = to_shm(s)->attempt;
 	bool done = false;
 	int err;
 
 	stream_lock(s);
-	err = to_shm(s)->open_err ? to_shm(s)->open_err : to_shm(s)->closed_in ? -EAGAIN : 0;
+	err = to_shm(s)->open_err  ? to_shm(s)->open_err :
+	      to_shm(s)->closed_in ? -EAGAIN :
+				     0;
 	stream_unlock(s);
 	match_lock();
 	to_shm(s)->attempt = NULL;
-	if (!o->cancelled && err)
-		out_retry(o);
-	if (!o->cancelled && !err) {
-		o->cancelled = true;
-		match_found_locked(&o->attempt);
+	if (!at->cancelled && err)
+		attempt_retry(at);
+	if (!at->cancelled && !err) {
+		at->cancelled = true;
+		match_found_locked(&at->attempt);
 		done = true;
 	}
-	out_put(o, done ? 2 : 1); /* the owner's too */
+	attempt_put(at, done ? 2 : 1); /* the owner's too */
 	match_unlock();
 	if (done)
 		shm_start(s, false);
@@ -187,11 +193,11 @@ static void open_run(struct loop_work *w)
 		shm_end(s);
 }
 
-void shm_open_over(struct stream *s, int err)
+void shm_open_done(struct stream *s, int err)
 {
-	if (!to_shm(s)->attempt || to_shm(s)->answered)
+	if (!to_shm(s)->attempt || to_shm(s)->open_done)
 		return;
-	to_shm(s)->answered = true;
+	to_shm(s)->open_done = true;
 	to_shm(s)->open_err = err;
 	to_shm(s)->open_work.run = open_run;
 	loop_post(&to_shm(s)->open_work);
@@ -200,11 +206,11 @@ void shm_open_over(struct stream *s, int err)
 void shm_opened(struct stream *s, const struct rec_link *m)
 {
 	stream_lock(s);
-	if (to_shm(s)->asks && !to_shm(s)->answered) {
-		to_shm(s)->known = true;
-		to_shm(s)->peer = m->from;
+	if (to_shm(s)->connector && !to_shm(s)->open_done) {
+		to_shm(s)->peer_known = true;
+		to_shm(s)->peer_slot = m->from;
 		to_shm(s)->peer_share_id = m->share_id;
-		shm_open_over(s, 0);
+		shm_open_done(s, 0);
 	}
 	stream_unlock(s);
 }
@@ -212,59 +218,59 @@ void shm_opened(struct stream *s, const struct rec_link *m)
 void shm_refused(struct stream *s)
 {
 	stream_lock(s);
-	shm_open_over(s, -EAGAIN);
+	shm_open_done(s, -EAGAIN);
 	stream_unlock(s);
 }
 
 static struct rc_attempt *shm_connect(struct dev_qp *qp, const struct stream_key *key,
 				      uint64_t serial, bool pause)
 {
-	struct shm_attempt *o = calloc(1, sizeof(*o));
+	struct shm_attempt *at = calloc(1, sizeof(*at));
 
-	if (!o)
+	if (!at)
 		return NULL;
-	o->attempt.via = &shm_rendezvous;
-	o->refs = 1;
-	o->key = *key;
-	o->serial = serial;
-	o->local_gid = qp->local_gid;
-	o->pause_ms = RETRY_MIN_MS;
-	o->timer.fire = out_again;
-	o->link_wait.done = out_met;
+	at->attempt.via = &shm_rendezvous;
+	at->refs = 1;
+	at->key = *key;
+	at->serial = serial;
+	at->local_gid = qp->local_gid;
+	at->pause_ms = RETRY_MIN_MS;
+	at->timer.fire = attempt_timeout;
+	at->link_wait.done = attempt_linked;
 	if (pause)
-		out_retry(o);
+		attempt_retry(at);
 	else
-		out_ask(o);
-	return &o->attempt;
+		attempt_find_link(at);
+	return &at->attempt;
 }
 
 static void shm_cancel(struct rc_attempt *a)
 {
-	struct shm_attempt *o = container_of(a, struct shm_attempt, attempt);
+	struct shm_attempt *at = container_of(a, struct shm_attempt, attempt);
 
-	o->cancelled = true;
-	out_put(o, loop_timer_stop(&o->timer) ? 2 : 1);
+	at->cancelled = true;
+	attempt_put(at, loop_timer_stop(&at->timer) ? 2 : 1);
 }
 
-/* ---- incoming ----------------------------------------------------------------------- */
+/* ---- arrivals: the accepting side ------------------------------------------------ */
 
-static void in_put(struct shm_arrival *in, int n)
+static void arrival_put(struct shm_arrival *ar, int n)
 {
-	in->refs -= n;
-	if (in->refs)
+	ar->refs -= n;
+	if (ar->refs)
 		return;
-	link_put(in->l);
-	free(in);
+	link_put(ar->l);
+	free(ar);
 }
 
-static void in_end(struct shm_arrival *in)
+static void arrival_end(struct shm_arrival *ar)
 {
-	if (in->gone)
+	if (ar->ended)
 		return;
-	in->gone = true;
-	list_del(&in->node);
-	nkept--;
-	in_put(in, loop_timer_stop(&in->timer) ? 2 : 1);
+	ar->ended = true;
+	list_del(&ar->node);
+	narrivals--;
+	arrival_put(ar, loop_timer_stop(&ar->timer) ? 2 : 1);
 }
 
 static void refuse(struct link *l, const struct rec_link *m)
@@ -274,16 +280,16 @@ static void refuse(struct link *l, const struct rec_link *m)
 	link_send(l, &r);
 }
 
-static void in_timeout(struct loop_timer *t)
+static void arrival_timeout(struct loop_timer *t)
 {
-	struct shm_arrival *in = container_of(t, struct shm_arrival, timer);
+	struct shm_arrival *ar = container_of(t, struct shm_arrival, timer);
 
 	match_lock();
-	if (!in->gone) {
-		refuse(in->l, &in->m);
-		in_end(in);
+	if (!ar->ended) {
+		refuse(ar->l, &ar->m);
+		arrival_end(ar);
 	}
-	in_put(in, 1);
+	arrival_put(ar, 1);
 	match_unlock();
 }
 
@@ -302,15 +308,15 @@ static void accept_open(struct link *l, const struct rec_link *m, uint64_t seria
 	struct stream *s;
 
 	key_of(m, &key);
-	s = stream_on(l, &m->dst_gid, &key, serial, false);
+	s = stream_new_on(l, &m->dst_gid, &key, serial, false);
 	if (!s) {
 		refuse(l, m);
 		return;
 	}
 	stream_lock(s);
-	to_shm(s)->peer = m->from;
+	to_shm(s)->peer_slot = m->from;
 	to_shm(s)->peer_share_id = m->share_id;
-	to_shm(s)->known = true;
+	to_shm(s)->peer_known = true;
 	stream_unlock(s);
 	r.from = to_shm(s)->slot;
 	r.share_id = s->share_id;
@@ -329,72 +335,74 @@ void shm_ready(struct stream *s)
 static struct rc_arrival *shm_find(const struct dev_qp *qp, const struct stream_key *k)
 {
 	struct stream_key key;
-	struct shm_arrival *in;
+	struct shm_arrival *ar;
 
-	(void)qp;
-	list_for_each(in, &kept_opens, node) {
-		key_of(&in->m, &key);
+	if (stream_key_is_self(k, qp))
+		return NULL; /* it sends no OPEN */
+	list_for_each(ar, &arrivals, node) {
+		key_of(&ar->m, &key);
 		if (key.local_qpn != k->local_qpn || key.remote_qpn != k->remote_qpn ||
 		    key.unreliable != k->unreliable ||
 		    memcmp(&key.remote_gid, &k->remote_gid, sizeof(k->remote_gid)))
 			continue;
-		in->refs++;
-		return &in->arrival;
+		ar->refs++;
+		return &ar->arrival;
 	}
 	return NULL;
 }
 
 static int shm_accept(struct rc_arrival *arrival)
 {
-	struct shm_arrival *in = container_of(arrival, struct shm_arrival, arrival);
+	struct shm_arrival *ar = container_of(arrival, struct shm_arrival, arrival);
 	struct stream_key key;
 	uint64_t serial;
 
-	key_of(&in->m, &key);
+	key_of(&ar->m, &key);
 	match_lock();
-	serial = in->gone ? 0 : match_serial_locked(&key);
+	serial = ar->ended ? 0 : match_serial_locked(&key);
 	if (serial)
-		in_end(in);
+		arrival_end(ar);
 	match_unlock();
 	if (serial)
-		accept_open(in->l, &in->m, serial);
+		accept_open(ar->l, &ar->m, serial);
 	match_lock();
-	in_put(in, 1);
+	arrival_put(ar, 1);
 	match_unlock();
 	return 0;
 }
 
-/* The connector's QP has been reset and asks again. */
-static void forget_older(struct link *l, const struct rec_link *m)
+/* The connecting side's QP has been reset and has sent LINK_OPEN again. */
+static void arrivals_supersede(struct link *l, const struct rec_link *m)
 {
-	struct shm_arrival *in, *tmp;
+	struct shm_arrival *ar, *tmp;
 
-	list_for_each_safe(in, tmp, &kept_opens, node) {
-		if (in->l != l || in->m.src_qpn != m->src_qpn || in->m.dst_qpn != m->dst_qpn)
+	list_for_each_safe(ar, tmp, &arrivals, node) {
+		if (ar->l != l || ar->m.src_qpn != m->src_qpn ||
+		    ar->m.dst_qpn != m->dst_qpn)
 			continue;
-		refuse(l, &in->m);
-		in_end(in);
+		refuse(l, &ar->m);
+		arrival_end(ar);
 	}
 }
 
-static bool keep_open(struct link *l, const struct rec_link *m)
+static bool arrival_new(struct link *l, const struct rec_link *m)
 {
-	struct shm_arrival *in;
+	struct shm_arrival *ar;
 
-	forget_older(l, m);
-	in = nkept < KEPT_MAX ? calloc(1, sizeof(*in)) : NULL;
-	if (!in)
+	arrivals_supersede(l, m);
+	ar = narrivals < ARRIVALS_MAX ? calloc(1, sizeof(*ar)) : NULL;
+	if (!ar)
 		return false;
-	in->refs = 1;
-	in->arrival.via = &shm_rendezvous;
-	in->l = l;
-	in->m = *m;
-	in->timer.fire = in_timeout;
+	ar->refs = 1;
+	ar->arrival.via = &shm_rendezvous;
+	ar->l = l;
+	ar->m = *m;
+	ar->timer.fire = arrival_timeout;
 	link_get(l);
-	list_add_tail(&kept_opens, &in->node);
-	nkept++;
-	if (loop_timer_set(&in->timer, loop_now() + KEPT_MS * MSEC))
-		in->refs++;
+	list_add_tail(&arrivals, &ar->node);
+	narrivals++;
+	if (loop_timer_set(&ar->timer, loop_now() + ARRIVAL_MS * MSEC))
+		ar->refs++;
 	return true;
 }
 
@@ -408,7 +416,7 @@ void shm_open_request(struct link *l, const struct rec_link *m)
 	match_lock();
 	serial = match_serial_locked(&key);
 	if (!serial)
-		kept = keep_open(l, m);
+		kept = arrival_new(l, m);
 	match_unlock();
 	if (serial)
 		accept_open(l, m, serial);
@@ -418,18 +426,18 @@ void shm_open_request(struct link *l, const struct rec_link *m)
 
 void shm_open_link_gone(struct link *l)
 {
-	struct shm_arrival *in, *tmp;
+	struct shm_arrival *ar, *tmp;
 
 	match_lock();
-	list_for_each_safe(in, tmp, &kept_opens, node)
-		if (in->l == l)
-			in_end(in);
+	list_for_each_safe(ar, tmp, &arrivals, node)
+		if (ar->l == l)
+			arrival_end(ar);
 	match_unlock();
 }
 
-/* ---- the table ----------------------------------------------------------------------- */
+/* ---- the table ------------------------------------------------------------------- */
 
-/* What cannot be listened under here is reached by TCP. */
+/* If this fails, the QP is reached by TCP. */
 static int shm_listen(struct dev_qp *qp)
 {
 	if (conf_get()->transport != CONF_TRANSPORT_TCP)
@@ -437,14 +445,11 @@ static int shm_listen(struct dev_qp *qp)
 	return 0;
 }
 
-/* The peer may be a process of this host: its address is one of ours. A QP that is
- * connected to itself needs no link. */
+/* The peer's address is one of this host's. A QP that is connected to itself gets no
+ * link. */
 static bool shm_reaches(const struct dev_qp *qp, const struct stream_key *k)
 {
-	bool self = k->local_qpn == k->remote_qpn &&
-		    !memcmp(&qp->local_gid, &k->remote_gid, sizeof(k->remote_gid));
-
-	return conf_get()->transport != CONF_TRANSPORT_TCP && !self &&
+	return conf_get()->transport != CONF_TRANSPORT_TCP && !stream_key_is_self(k, qp) &&
 	       gid_index(&k->remote_gid, 0) >= 0;
 }
 

@@ -10,7 +10,7 @@ bool ring_sane(const struct ring_tx *r)
 	return r->tail - head <= RING_LINES;
 }
 
-static const void *nonsense(uint32_t *bytes)
+static const void *invalid(uint32_t *bytes)
 {
 	*bytes = UINT32_MAX;
 	return NULL;
@@ -18,28 +18,31 @@ static const void *nonsense(uint32_t *bytes)
 
 const void *ring_peek(struct ring_rx *r, uint32_t *bytes, uint8_t *kind)
 {
-	uint32_t word = atomic_load_explicit(ring_word(r->sh, r->head), memory_order_acquire);
+	uint32_t word =
+		atomic_load_explicit(ring_word(r->sh, r->head), memory_order_acquire);
 
 	*bytes = 0;
 	if (!word)
 		return NULL;
 	if (word >> 24 == RING_WRAP) {
 		if (r->head % RING_LINES == 0)
-			return nonsense(bytes);
-		/* What stands at the beginning was stored before the mark. */
+			return invalid(bytes);
+		/* The record at the beginning was stored before the word of kind
+		 * RING_WRAP. */
 		r->head += ring_to_end_(r->head);
-		word = atomic_load_explicit(ring_word(r->sh, r->head), memory_order_acquire);
+		word = atomic_load_explicit(ring_word(r->sh, r->head),
+					    memory_order_acquire);
 		if (!word || word >> 24 == RING_WRAP)
-			return nonsense(bytes);
+			return invalid(bytes);
 	}
 	*bytes = word & 0xffffff;
 	*kind = (uint8_t)(word >> 24);
 	if (*bytes < sizeof(word) || *bytes > RING_RECORD_MAX || !*kind ||
 	    ring_lines(*bytes) > ring_to_end_(r->head))
-		return nonsense(bytes);
-	/* The rest of a small record, and the line that is looked at next, come while its
-	 * first line is read. (A function of prefetches alone has no effect: compilers
-	 * drop the call.) */
+		return invalid(bytes);
+	/* Loads the rest of a small record, and the line that is polled next, while the
+	 * first line is read. (Not in a function of its own: compilers drop calls of a
+	 * function that only prefetches.) */
 	for (uint32_t i = 1; i <= ring_lines(*bytes) && i <= PREFETCH; i++)
 		__builtin_prefetch(ring_line(r->sh, r->head + i));
 	return ring_line(r->sh, r->head);

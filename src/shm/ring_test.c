@@ -106,8 +106,8 @@ static void reserving_shows_nothing(void)
 
 static void nonsense(void)
 {
-	static const uint32_t words[] = { 1u << 24 | 3, 1u << 24 | (RING_RECORD_MAX + 1), 64,
-					  (uint32_t)RING_WRAP << 24 };
+	static const uint32_t words[] = { 1u << 24 | 3, 1u << 24 | (RING_RECORD_MAX + 1),
+					  64, (uint32_t)RING_WRAP << 24 };
 	uint32_t got;
 	uint8_t kind;
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Receiving the records of one stream. A message of an unreliable stream may wait for a
- * receive: what comes behind it is kept, so that other streams use the ring meanwhile. */
+ * receive. The records that come after it are copied and kept, so that other streams can
+ * use the ring meanwhile. */
 #include "rc/requester.h"
 #include "rc/responder.h"
 #include "rc/rx.h"
@@ -12,14 +13,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { KEPT_MAX = 1024 * 1024 }; /* bytes behind a message that waits for a receive */
+enum { KEPT_MAX = 1024 * 1024 }; /* bytes of records that are kept for one stream */
 
-/* A record of an unreliable stream that is kept while a message before it, or its own,
- * waits for a receive: others use the ring meanwhile. */
+/* A copy of a record. */
 struct shm_kept {
-	struct list node;
+	struct list node; /* shm_stream.kept */
 	uint32_t bytes;
-	int head; /* of the one that waits itself: bytes before its payload */
+	int head; /* in shm_stream.waiting: bytes before its payload */
 	uint8_t data[];
 };
 
@@ -47,15 +47,15 @@ void shm_kept_drop(struct shm_stream *t)
 {
 	struct list *n;
 
-	free(t->held);
-	t->held = NULL;
+	free(t->waiting);
+	t->waiting = NULL;
 	while ((n = list_pop(&t->kept)))
 		free(list_entry(n, struct shm_kept, node));
 	t->kept_bytes = 0;
 }
 
-/* The header is in rx.h and its frame has begun. */
-static int take_payload(struct stream *s, const void *rec, int head)
+/* The head of the record is in rx.h, and rx_frame_begin() has succeeded. */
+static int receive_payload(struct stream *s, const void *rec, int head)
 {
 	lock_assert_held(&s->lock);
 	if (s->rx.h.payload)
@@ -63,7 +63,7 @@ static int take_payload(struct stream *s, const void *rec, int head)
 	return rx_frame_end(s, RC_BY_FRAME);
 }
 
-static int take(struct stream *s, const void *rec, uint32_t bytes)
+static int receive_record(struct stream *s, const void *rec, uint32_t bytes)
 {
 	struct rec_stream r;
 	int head, ret;
@@ -80,20 +80,20 @@ static int take(struct stream *s, const void *rec, uint32_t bytes)
 		req_ack(s, r.ack & 0xffffff);
 	}
 	if (r.flags & REC_PULL)
-		return pull_take(s, rec, &r);
+		return pull_receive(s, rec, &r);
 	ret = rx_frame_begin(s);
 	if (ret)
 		return ret;
 	if (s->rx.h.op == RC_WRITE && r.msn && (ret = resp_placed(s, r.msn)))
 		return ret;
 	if (!s->rx.wait)
-		return take_payload(s, rec, head);
-	to_shm(s)->held = keep(s, rec, bytes, head);
-	return to_shm(s)->held ? 0 : -ENOMEM;
+		return receive_payload(s, rec, head);
+	to_shm(s)->waiting = keep(s, rec, bytes, head);
+	return to_shm(s)->waiting ? 0 : -ENOMEM;
 }
 
-/* The message that waits, once more, and what was kept behind it. */
-static int go_on(struct stream *s)
+/* Tries again to receive the message that waits, then the records that were kept. */
+static int resume(struct stream *s)
 {
 	struct shm_kept *k;
 	struct list *n;
@@ -101,29 +101,29 @@ static int go_on(struct stream *s)
 
 	lock_assert_held(&s->lock);
 	ret = s->rx.wait ? rx_resume(s) : 0;
-	k = to_shm(s)->held;
+	k = to_shm(s)->waiting;
 	if (!ret && !s->rx.wait && k) {
-		to_shm(s)->held = NULL;
-		ret = take_payload(s, k->data, k->head);
+		to_shm(s)->waiting = NULL;
+		ret = receive_payload(s, k->data, k->head);
 		kept_free(s, k);
 	}
 	while (!ret && !s->rx.wait && (n = list_pop(&to_shm(s)->kept))) {
 		k = list_entry(n, struct shm_kept, node);
-		ret = take(s, k->data, k->bytes);
+		ret = receive_record(s, k->data, k->bytes);
 		kept_free(s, k);
 	}
 	return ret;
 }
 
-void shm_peer_over(struct stream *s, int err)
+void shm_input_ended(struct stream *s, int err)
 {
 	lock_assert_held(&s->lock);
 	if (s->rx.wait && s->state == STREAM_OPEN) {
-		to_shm(s)->over = true;
-		to_shm(s)->over_err = err;
+		to_shm(s)->end_pending = true;
+		to_shm(s)->end_err = err;
 		return;
 	}
-	to_shm(s)->over = false;
+	to_shm(s)->end_pending = false;
 	to_shm(s)->closed_in = true;
 	stream_peer_closed(s, err);
 }
@@ -135,17 +135,17 @@ bool shm_resume(struct stream *s)
 	lock_assert_held(&s->lock);
 	if (!s->rx.wait)
 		return false;
-	ret = go_on(s);
+	ret = resume(s);
 	if (ret)
-		stream_broken(s, ret, "the peer sent nonsense");
-	if (to_shm(s)->over && !s->rx.wait)
-		shm_peer_over(s, to_shm(s)->over_err);
+		stream_broken(s, ret, "the peer sent an invalid record");
+	if (to_shm(s)->end_pending && !s->rx.wait)
+		shm_input_ended(s, to_shm(s)->end_err);
 	return true;
 }
 
-/* Room for what is behind a message that waits: it has waited long enough when there
- * is none. */
-static int behind(struct stream *s, const void *rec, uint32_t bytes)
+/* A record that comes after the message that waits: keeps it. If that needs more than
+ * KEPT_MAX, messages before it stop waiting. */
+static int receive_behind(struct stream *s, const void *rec, uint32_t bytes)
 {
 	struct shm_kept *k;
 	int ret = 0;
@@ -153,10 +153,10 @@ static int behind(struct stream *s, const void *rec, uint32_t bytes)
 	lock_assert_held(&s->lock);
 	while (!ret && s->rx.wait && to_shm(s)->kept_bytes + bytes > KEPT_MAX) {
 		s->rx.no_wait = true;
-		ret = go_on(s);
+		ret = resume(s);
 	}
 	if (ret || !s->rx.wait)
-		return ret ? ret : take(s, rec, bytes);
+		return ret ? ret : receive_record(s, rec, bytes);
 	k = keep(s, rec, bytes, 0);
 	if (k)
 		list_add_tail(&to_shm(s)->kept, &k->node);
@@ -172,20 +172,23 @@ int shm_receive(struct stream *s, const void *rec, uint32_t bytes, bool by_threa
 	else if (!lock_try(&s->lock))
 		return -EAGAIN;
 	if (!to_shm(s)->started)
-		ret = -EPROTO; /* READY comes first */
+		ret = -EPROTO; /* LINK_READY has to come first */
 	else if ((s->state == STREAM_OPEN || s->state == STREAM_CLOSING) && !s->shut)
-		ret = s->rx.wait ? behind(s, rec, bytes) : take(s, rec, bytes);
+		ret = s->rx.wait ? receive_behind(s, rec, bytes) :
+				   receive_record(s, rec, bytes);
 	if (ret && to_shm(s)->started)
-		stream_broken(s, ret, "the peer sent nonsense");
-	to_shm(s)->moved = true;
-	/* One pass long, from the first on: who is sent more and more answers in time. */
-	to_shm(s)->fresh = s->tx.ack_only && !s->rx.ack_now &&
-		       (to_shm(s)->fresh || !list_linked(&to_shm(s)->owing));
+		stream_broken(s, ret, "the peer sent an invalid record");
+	to_shm(s)->received = true;
+	/* For one pass, from the first record on: if more and more records come, the
+	 * acknowledgement is not deferred further. */
+	to_shm(s)->defer_ack =
+		s->tx.ack_only && !s->rx.ack_now &&
+		(to_shm(s)->defer_ack || !list_linked(&to_shm(s)->after_rx));
 	stream_unlock(s);
 	return to_shm(s)->started ? 0 : ret;
 }
 
-bool shm_after(struct stream *s, bool by_thread)
+bool shm_after_rx(struct stream *s, bool by_thread)
 {
 	bool again;
 
@@ -193,9 +196,9 @@ bool shm_after(struct stream *s, bool by_thread)
 		stream_lock(s);
 	else if (!lock_try(&s->lock))
 		return true;
-	stream_after(s, by_thread, to_shm(s)->asked, to_shm(s)->moved);
-	to_shm(s)->moved = false;
-	to_shm(s)->asked = s->rx.ack_asked;
+	stream_after(s, by_thread, to_shm(s)->ack_asked_before, to_shm(s)->received);
+	to_shm(s)->received = false;
+	to_shm(s)->ack_asked_before = s->rx.ack_asked;
 	again = s->rx.ack_owed && s->state == STREAM_OPEN;
 	stream_unlock(s);
 	return again;

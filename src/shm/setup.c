@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* How two processes of a host get their link: an abstract unix socket named after a
- * rendezvous port, the number that every QP number carries, or after the RDMA port of a
- * listener. Abstract names are the network namespace's, as the addresses are that led
- * here, and leave nothing behind.
+/* How two processes of a host get their link. One listens on an abstract unix socket,
+ * which is named after a rendezvous port (the upper bits of a QP number) or after the
+ * RDMA port of a CM listener. Abstract names belong to the network namespace, as
+ * addresses do, and vanish with the process. The other connects, and they exchange:
  *
- *	connector: greeting, with the segment and the eventfd that wakes it
- *	listener:  greeting, with its eventfd; or "exists": there is a link already
+ *	connector: HELLO, with the segment and the eventfd that wakes it
+ *	listener:  OK, with its eventfd; or EXISTS: the two have a link already
  *
- * Both then keep the socket, over which each may be given access to the other's memory
- * (grant.h): its end is the end of the
- * peer. Equal user ids are demanded of each other (SO_PEERCRED); the overflow id
- * stands for any number of users and proves nothing. */
+ * Both keep the socket: over it each side may grant the other access to its memory
+ * (grant.h), and when it ends, the peer has ended. Each side requires that the other has
+ * the same user id (SO_PEERCRED). The overflow id stands for any number of users and is
+ * refused. */
 #include "shm/setup.h"
 
 #include "base/fdset.h"
@@ -32,26 +32,30 @@
 
 enum { GREETING_MS = 5000 };
 
-/* A connection whose greetings are not exchanged yet: of ours (caller) or to us. */
+/* A connection over which the greetings are being exchanged. */
 struct link_setup {
-	struct list node;
-	bool outgoing, over;
-	bool lasting; /* the name is a process's for good */
+	struct list node; /* setups.pending */
+	bool outgoing;	  /* this process has connected; else it has accepted */
+	bool ended;
+	bool by_port; /* the name is that of a rendezvous port */
 	struct link_name name;
-	pid_t pid; /* the other process; 0: not known here */
+	pid_t pid; /* of the other process; 0: it has none here */
 	struct loop_fd lf;
 	struct loop_timer timer;
-	int refs; /* the descriptor's, the timer's */
-	struct grant_hello grant; /* ours */
-	struct link *link; /* has a duplicate of the descriptor, and is counted; or NULL */
-	/* caller: what the link will be made of, and who waits */
+	int refs;		  /* one of lf, one of the timer */
+	struct grant_hello grant; /* of this process */
+	/* The link that was made, counted; it has a duplicate of the descriptor; or
+	 * NULL */
+	struct link *link;
+	/* outgoing: parts of the link, and struct link_wait */
 	struct link_segment *seg;
 	int wake;
-	struct list setups;
+	struct list waits;
 };
 
-/* Which process is behind a rendezvous port: for good, as they are held until the end. */
-struct known {
+/* The link to the process that has a rendezvous port. A process keeps its ports until it
+ * ends. */
+struct known_port {
 	struct list node;
 	struct link_name name;
 	struct link *l;
@@ -67,8 +71,9 @@ void setups_lock(void) NO_TSA
 	list_init(&setups.listeners);
 	list_init(&setups.pending);
 	list_init(&setups.links);
-	list_init(&setups.known);
-	if (getrandom(&setups.id, sizeof(setups.id), GRND_NONBLOCK) != sizeof(setups.id)) {
+	list_init(&setups.known_ports);
+	if (getrandom(&setups.id, sizeof(setups.id), GRND_NONBLOCK) !=
+	    sizeof(setups.id)) {
 		setups.id.word[0] = loop_now();
 		setups.id.word[1] = (uint64_t)getpid() << 32 ^ (uintptr_t)&setups;
 	}
@@ -94,157 +99,159 @@ socklen_t link_name_address(const struct link_name *name, struct sockaddr_un *un
 	return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + len);
 }
 
-/* ---- answers to who asked --------------------------------------------------------- */
+/* ---- results ---------------------------------------------------------------------- */
 
-static void answer_run(struct loop_work *w)
+static void wait_done_run(struct loop_work *work)
 {
-	struct link_wait *m = container_of(w, struct link_wait, work);
+	struct link_wait *w = container_of(work, struct link_wait, work);
 
-	m->done(m, m->link, m->err);
+	w->done(w, w->link, w->err);
 }
 
-static void answer(struct link_wait *m, struct link *l, int err)
+static void wait_done(struct link_wait *w, struct link *l, int err)
 {
 	if (l)
 		link_get(l);
-	m->link = l;
-	m->err = err;
-	m->work = (struct loop_work){ .run = answer_run };
-	loop_post(&m->work);
+	w->link = l;
+	w->err = err;
+	w->work = (struct loop_work){ .run = wait_done_run };
+	loop_post(&w->work);
 }
 
-static void answer_all(struct link_setup *g, struct link *l, int err)
+static void waits_done(struct link_setup *su, struct link *l, int err)
 {
 	struct list *n;
 
-	while ((n = list_pop(&g->setups)))
-		answer(list_entry(n, struct link_wait, node), l, err);
+	while ((n = list_pop(&su->waits)))
+		wait_done(list_entry(n, struct link_wait, node), l, err);
 }
 
-/* The id is no secret: a process that has learnt that of another must not take its place. */
-static struct link *link_of_id(const struct link_id *id, pid_t pid)
+/* The pid is compared, too: ids are not secret, and a process must not get the link of
+ * another by sending that one's id. */
+static struct link *link_by_id(const struct link_id *id, pid_t pid)
 {
 	struct link *l;
 
-	list_for_each(l, &setups.links, all)
-		if (!memcmp(&l->peer, id, sizeof(*id)) && l->pid == pid)
+	list_for_each(l, &setups.links, node)
+		if (!memcmp(&l->peer_id, id, sizeof(*id)) && l->peer_pid == pid)
 			return l;
 	return NULL;
 }
 
-static struct link *link_of_name(const struct link_name *name)
+static struct link *link_by_port(const struct link_name *name)
 {
-	struct known *k;
+	struct known_port *k;
 
-	list_for_each(k, &setups.known, node)
+	list_for_each(k, &setups.known_ports, node)
 		if (link_name_equal(&k->name, name))
 			return k->l;
 	return NULL;
 }
 
-static void know(const struct link_name *name, struct link *l)
+static void port_remember(const struct link_name *name, struct link *l)
 {
-	struct known *k = link_of_name(name) ? NULL : malloc(sizeof(*k));
+	struct known_port *k = link_by_port(name) ? NULL : malloc(sizeof(*k));
 
 	if (!k)
-		return; /* asked again next time */
+		return; /* the next wait connects again */
 	k->name = *name;
 	k->l = l;
-	list_add_head(&setups.known, &k->node);
+	list_add_head(&setups.known_ports, &k->node);
 }
 
-void link_forget(struct link *l)
+void link_unlist(struct link *l)
 {
-	struct known *k, *tmp;
+	struct known_port *k, *tmp;
 	bool listed;
 
 	setups_lock();
-	list_for_each_safe(k, tmp, &setups.known, node) {
+	list_for_each_safe(k, tmp, &setups.known_ports, node) {
 		if (k->l == l) {
 			list_del(&k->node);
 			free(k);
 		}
 	}
-	listed = list_linked(&l->all);
+	listed = list_linked(&l->node);
 	setups.nlinks -= listed;
-	list_del(&l->all);
+	list_del(&l->node);
 	setups_unlock();
 	if (listed)
 		link_put(l);
 }
 
-/* ---- guests -------------------------------------------------------------------------- */
+/* ---- setups ---------------------------------------------------------------------- */
 
-static void setup_put(struct link_setup *g)
+static void setup_put(struct link_setup *su)
 {
-	if (!--g->refs)
-		free(g);
+	if (!--su->refs)
+		free(su);
 }
 
-static void setup_forgotten(struct loop_fd *lf)
+static void setup_removed(struct loop_fd *lf)
 {
-	struct link_setup *g = container_of(lf, struct link_setup, lf);
+	struct link_setup *su = container_of(lf, struct link_setup, lf);
 
-	if (g->link && !g->link->dead)
+	if (su->link && !su->link->dead)
 		fdset_close(lf->fd);
 	else
 		fdpass_close(lf->fd);
-	if (g->link)
-		link_put(g->link);
+	if (su->link)
+		link_put(su->link);
 	setups_lock();
-	setup_put(g);
+	setup_put(su);
 	setups_unlock();
 }
 
-static void setup_end(struct link_setup *g)
+static void setup_end(struct link_setup *su)
 {
 	lock_assert_held(&setups.lock);
-	if (g->over)
+	if (su->ended)
 		return;
-	g->over = true;
-	list_del(&g->node);
-	if (!g->outgoing)
+	su->ended = true;
+	list_del(&su->node);
+	if (!su->outgoing)
 		setups.incoming--;
-	if (g->seg)
-		munmap(g->seg, sizeof(*g->seg));
-	if (g->wake >= 0)
-		fdset_close(g->wake);
-	if (loop_timer_stop(&g->timer))
-		setup_put(g);
-	loop_fd_del(&g->lf, setup_forgotten);
+	if (su->seg)
+		munmap(su->seg, sizeof(*su->seg));
+	if (su->wake >= 0)
+		fdset_close(su->wake);
+	if (loop_timer_stop(&su->timer))
+		setup_put(su);
+	loop_fd_del(&su->lf, setup_removed);
 }
 
 static void setup_timeout(struct loop_timer *t)
 {
-	struct link_setup *g = container_of(t, struct link_setup, timer);
+	struct link_setup *su = container_of(t, struct link_setup, timer);
 
 	setups_lock();
-	if (!g->over) {
-		answer_all(g, NULL, -ETIMEDOUT);
-		setup_end(g);
+	if (!su->ended) {
+		waits_done(su, NULL, -ETIMEDOUT);
+		setup_end(su);
 	}
-	setup_put(g);
+	setup_put(su);
 	setups_unlock();
 }
 
 static void setup_ready(struct loop_fd *lf, uint32_t revents);
 
-/* A process can have others wait, or drop its own; it cannot shut them out. */
-static void incoming_bound(pid_t pid)
+/* Makes room for a setup of this process. A process with too many loses its own oldest
+ * one, so it cannot keep others from being served. */
+static void incoming_limit(pid_t pid)
 {
-	struct link_setup *g, *oldest = NULL, *own = NULL;
+	struct link_setup *su, *oldest = NULL, *own = NULL;
 	unsigned n = 0;
 
 	lock_assert_held(&setups.lock);
 	if (setups.incoming < SETUPS_PER_PROCESS)
 		return;
-	list_for_each(g, &setups.pending, node) {
-		if (g->outgoing)
+	list_for_each(su, &setups.pending, node) {
+		if (su->outgoing)
 			continue;
-		oldest = oldest ? oldest : g;
-		if (g->pid != pid)
+		oldest = oldest ? oldest : su;
+		if (su->pid != pid)
 			continue;
-		own = own ? own : g;
+		own = own ? own : su;
 		n++;
 	}
 	if (n >= SETUPS_PER_PROCESS)
@@ -255,32 +262,32 @@ static void incoming_bound(pid_t pid)
 
 struct link_setup *setup_new(int fd, bool outgoing, const struct link_name *name)
 {
-	struct link_setup *g = calloc(1, sizeof(*g));
+	struct link_setup *su = calloc(1, sizeof(*su));
 
-	if (!g)
+	if (!su)
 		return NULL;
-	g->lf = (struct loop_fd){ .fd = fd, .events = EPOLLIN, .ready = setup_ready };
-	g->timer.fire = setup_timeout;
-	g->outgoing = outgoing;
-	g->name = *name;
-	g->pid = greeting_pid(fd);
-	grant_hello(&g->grant);
-	g->wake = -1;
-	g->refs = 1;
-	list_init(&g->setups);
-	list_init(&g->node);
-	if (loop_fd_add(&g->lf)) {
-		free(g);
+	su->lf = (struct loop_fd){ .fd = fd, .events = EPOLLIN, .ready = setup_ready };
+	su->timer.fire = setup_timeout;
+	su->outgoing = outgoing;
+	su->name = *name;
+	su->pid = greeting_pid(fd);
+	grant_hello(&su->grant);
+	su->wake = -1;
+	su->refs = 1;
+	list_init(&su->waits);
+	list_init(&su->node);
+	if (loop_fd_add(&su->lf)) {
+		free(su);
 		return NULL;
 	}
 	if (!outgoing) {
-		incoming_bound(g->pid);
+		incoming_limit(su->pid);
 		setups.incoming++;
 	}
-	list_add_tail(&setups.pending, &g->node);
-	if (loop_timer_set(&g->timer, loop_now() + GREETING_MS * MSEC))
-		g->refs++;
-	return g;
+	list_add_tail(&setups.pending, &su->node);
+	if (loop_timer_set(&su->timer, loop_now() + GREETING_MS * MSEC))
+		su->refs++;
+	return su;
 }
 
 static bool too_many_links(pid_t pid)
@@ -289,113 +296,116 @@ static bool too_many_links(pid_t pid)
 	struct link *l;
 
 	lock_assert_held(&setups.lock);
-	list_for_each(l, &setups.links, all)
-		n += l->pid == pid;
+	list_for_each(l, &setups.links, node)
+		n += l->peer_pid == pid;
 	if (n < (pid ? LINKS_PER_PROCESS : LINKS_UNKNOWN_PID))
 		return false;
 	log_warn("process %d has %u links and wants another", (int)pid, n);
 	return true;
 }
 
-/* The peer of a link that goes asks for another when it needs one. */
-static bool make_room(void)
+/* If there are too many links, ends one without streams. Its peer makes another when it
+ * needs one. */
+static bool room_for_link(void)
 {
 	struct link *l;
 
 	lock_assert_held(&setups.lock);
 	if (setups.nlinks < setups.links_max)
 		return true;
-	list_for_each(l, &setups.links, all)
+	list_for_each(l, &setups.links, node)
 		if (link_retire(l))
 			return true;
 	log_warn("%u links are in use, and another is wanted", setups.nlinks);
 	return false;
 }
 
-/* The guest becomes a link; what it held is the link's. */
-static struct link *setup_to_link(struct link_setup *g, const struct greeting *gr,
+/* Makes the link. On success it owns the segment and the eventfds. */
+static struct link *setup_to_link(struct link_setup *su, const struct greeting *gr,
 				  struct link_segment *seg, int wake, int peer_wake)
 {
 	struct link_fds fds = { .wake = wake, .peer_wake = peer_wake };
 	struct link *l;
 
 	lock_assert_held(&setups.lock);
-	if (too_many_links(g->pid) || !make_room())
+	if (too_many_links(su->pid) || !room_for_link())
 		return NULL;
-	fds.sock = fdset_take(fcntl(g->lf.fd, F_DUPFD_CLOEXEC, 0));
+	fds.sock = fdset_take(fcntl(su->lf.fd, F_DUPFD_CLOEXEC, 0));
 	if (fds.sock < 0)
 		return NULL;
-	if (link_new(seg, g->outgoing ? 0 : 1, &gr->id, &fds, &l)) {
+	if (link_new(seg, su->outgoing ? 0 : 1, &gr->id, &fds, &l)) {
 		fdset_close(fds.sock);
 		return NULL;
 	}
-	l->pid = g->pid;
-	grant_init(l, &g->grant, &gr->grant);
-	direct_join(l, g->outgoing ? 0 : 1);
-	list_add_tail(&setups.links, &l->all); /* with the first reference */
+	l->peer_pid = su->pid;
+	grant_init(l, &su->grant, &gr->grant);
+	direct_create(l, su->outgoing ? 0 : 1);
+	list_add_tail(&setups.links, &l->node); /* with the first reference */
 	setups.nlinks++;
 	link_get(l);
-	g->link = l;
+	su->link = l;
 	return l;
 }
 
-/* The listener's answer has come. */
-static int outgoing_step(struct link_setup *g, const struct greeting *gr, int *fds, int n,
-		       struct link **start)
+/* The listener's greeting has come. */
+static int outgoing_step(struct link_setup *su, const struct greeting *gr, int *fds,
+			 int n, struct link **start)
 {
 	struct link *l;
 	int wake;
 
 	lock_assert_held(&setups.lock);
 	if (gr->status == GREETING_EXISTS) {
-		l = link_of_id(&gr->id, g->pid);
+		l = link_by_id(&gr->id, su->pid);
 		if (!l)
 			return -EAGAIN;
 	} else {
 		if (gr->status != GREETING_OK || n != 1)
 			return -EPROTO;
-		wake = fdset_take(greeting_wake_take(fds[0]));
+		wake = fdset_take(greeting_wake_accept(fds[0]));
 		if (wake < 0)
 			return wake;
-		l = setup_to_link(g, gr, g->seg, g->wake, wake);
+		l = setup_to_link(su, gr, su->seg, su->wake, wake);
 		if (!l) {
 			fdset_close(wake);
 			return -ENOMEM;
 		}
-		g->seg = NULL;
-		g->wake = -1;
+		su->seg = NULL;
+		su->wake = -1;
 		*start = l;
 	}
-	if (g->lasting)
-		know(&g->name, l);
-	answer_all(g, l, 0);
+	if (su->by_port)
+		port_remember(&su->name, l);
+	waits_done(su, l, 0);
 	return 0;
 }
 
-/* Another process asks for a link. */
-static int incoming_step(struct link_setup *g, const struct greeting *gr, int *fds, int n,
-			struct link **start)
+/* The connector's greeting has come. */
+static int incoming_step(struct link_setup *su, const struct greeting *gr, int *fds,
+			 int n, struct link **start)
 {
 	struct link_segment *seg;
 	int wake, peer_wake, give = -1, ret;
 	struct link *l;
 
 	lock_assert_held(&setups.lock);
-	if (gr->status != GREETING_HELLO || n != 2 || !greeting_same_user(g->lf.fd))
+	if (gr->status != GREETING_HELLO || n != 2 || !greeting_same_user(su->lf.fd))
 		return -EPROTO;
-	if (link_of_id(&gr->id, g->pid))
-		return greeting_send(g->lf.fd, &setups.id, GREETING_EXISTS, &g->grant, NULL, 0);
-	seg = link_segment_take(fds[0]);
+	if (link_by_id(&gr->id, su->pid))
+		return greeting_send(su->lf.fd, &setups.id, GREETING_EXISTS, &su->grant,
+				     NULL, 0);
+	seg = link_segment_accept(fds[0]);
 	wake = fdset_take(greeting_wake_new(&give));
-	peer_wake = fdset_take(greeting_wake_take(fds[1]));
+	peer_wake = fdset_take(greeting_wake_accept(fds[1]));
 	if (!seg || wake < 0 || peer_wake < 0)
 		goto fail;
-	l = setup_to_link(g, gr, seg, wake, peer_wake);
+	l = setup_to_link(su, gr, seg, wake, peer_wake);
 	if (!l)
 		goto fail;
 	*start = l;
-	/* The peer may send as soon as it reads this; its records wait in the ring. */
-	ret = greeting_send(g->lf.fd, &setups.id, GREETING_OK, &g->grant, &give, 1);
+	/* The peer may send as soon as it has received this: its records wait in the
+	 * ring. */
+	ret = greeting_send(su->lf.fd, &setups.id, GREETING_OK, &su->grant, &give, 1);
 	close(give);
 	return ret;
 fail:
@@ -412,28 +422,28 @@ fail:
 
 static void setup_ready(struct loop_fd *lf, uint32_t revents)
 {
-	struct link_setup *g = container_of(lf, struct link_setup, lf);
+	struct link_setup *su = container_of(lf, struct link_setup, lf);
 	struct link *start = NULL;
 	struct greeting gr;
 	int fds[GREETING_FDS] = { -1, -1 }, n, ret;
 
 	(void)revents;
 	setups_lock();
-	n = g->over ? -EAGAIN : greeting_recv(lf->fd, &gr, fds);
+	n = su->ended ? -EAGAIN : greeting_recv(lf->fd, &gr, fds);
 	if (n == -EAGAIN) {
 		setups_unlock();
 		return;
 	}
-	ret = n < 0	  ? n :
-	      g->outgoing ? outgoing_step(g, &gr, fds, n, &start) :
-			  incoming_step(g, &gr, fds, n, &start);
+	ret = n < 0	   ? n :
+	      su->outgoing ? outgoing_step(su, &gr, fds, n, &start) :
+			     incoming_step(su, &gr, fds, n, &start);
 	for (int i = 0; i < n; i++)
 		fdpass_discard(fds[i]);
 	if (ret) {
-		log_info("link over %s: %s", g->name.text, strerror(-ret));
-		answer_all(g, NULL, ret);
+		log_info("link over %s: %s", su->name.text, strerror(-ret));
+		waits_done(su, NULL, ret);
 	}
-	setup_end(g);
+	setup_end(su);
 	if (start)
 		link_get(start);
 	setups_unlock();
@@ -444,15 +454,16 @@ static void setup_ready(struct loop_fd *lf, uint32_t revents)
 	link_put(start);
 }
 
-/* ---- asking --------------------------------------------------------------------------- */
+/* ---- getting a link -------------------------------------------------------------- */
 
 static int outgoing_start(const struct link_name *name, struct link_setup **out)
 {
 	struct sockaddr_un un;
 	socklen_t len = link_name_address(name, &un);
-	int fd = fdset_take(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+	int fd = fdset_take(
+		socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
 	int fds[2], ret = -ENOMEM;
-	struct link_setup *g;
+	struct link_setup *su;
 
 	lock_assert_held(&setups.lock);
 	if (fd < 0)
@@ -466,37 +477,38 @@ static int outgoing_start(const struct link_name *name, struct link_setup **out)
 		fdpass_close(fd);
 		return -EPERM;
 	}
-	g = setup_new(fd, true, name);
-	if (!g) {
+	su = setup_new(fd, true, name);
+	if (!su) {
 		fdpass_close(fd);
 		return -ENOMEM;
 	}
-	fds[0] = link_segment_new(&g->seg);
-	g->wake = fdset_take(greeting_wake_new(&fds[1]));
-	if (fds[0] >= 0 && g->wake >= 0)
-		ret = greeting_send(fd, &setups.id, GREETING_HELLO, &g->grant, fds, 2);
+	fds[0] = link_segment_new(&su->seg);
+	su->wake = fdset_take(greeting_wake_new(&fds[1]));
+	if (fds[0] >= 0 && su->wake >= 0)
+		ret = greeting_send(fd, &setups.id, GREETING_HELLO, &su->grant, fds, 2);
 	if (fds[0] >= 0)
 		close(fds[0]);
-	if (g->wake >= 0)
+	if (su->wake >= 0)
 		close(fds[1]);
 	if (ret)
-		setup_end(g);
+		setup_end(su);
 	else
-		*out = g;
+		*out = su;
 	return ret;
 }
 
 static struct link_setup *outgoing_find(const struct link_name *name)
 {
-	struct link_setup *g;
+	struct link_setup *su;
 
-	list_for_each(g, &setups.pending, node)
-		if (g->outgoing && link_name_equal(&g->name, name))
-			return g;
+	list_for_each(su, &setups.pending, node)
+		if (su->outgoing && link_name_equal(&su->name, name))
+			return su;
 	return NULL;
 }
 
-/* Two ends in one process: one asks, the other answers. */
+/* Makes both ends of the link within this process: [0] sends LINK_OPEN and CM_REQ, [1]
+ * gets them. */
 static int self_new(struct link *both[2])
 {
 	struct link_segment *seg = link_segment_map(-1);
@@ -518,8 +530,8 @@ static int self_new(struct link *both[2])
 			ret = link_new(seg, 1, &setups.id, &fds[1], &both[1]);
 	}
 	if (!ret) {
-		direct_join_self(both[0], 0);
-		direct_join_self(both[1], 1);
+		direct_create_self(both[0], 0);
+		direct_create_self(both[1], 1);
 		return 0;
 	}
 	for (int i = 0; i < 2; i++) {
@@ -541,53 +553,53 @@ static int self_get(struct link **out)
 	lock_assert_held(&setups.lock);
 	if (!setups.self[0])
 		ret = self_new(setups.self);
-	/* What could not be started is, the next time. */
+	/* An end that could not be started is tried again at the next call. */
 	for (int i = 0; i < 2 && !ret; i++)
-		if (!setups.self[i]->wake_in)
+		if (!setups.self[i]->wake_added)
 			ret = link_start(setups.self[i]);
 	*out = ret ? NULL : setups.self[0];
 	return ret;
 }
 
-static void ask(const struct link_name *name, bool lasting, struct link_wait *m)
+static void find_link(const struct link_name *name, bool by_port, struct link_wait *w)
 {
 	struct link *l;
-	struct link_setup *g;
+	struct link_setup *su;
 	int ret = 0;
 
 	setups_lock();
-	l = lasting ? link_of_name(name) : NULL;
+	l = by_port ? link_by_port(name) : NULL;
 	if (!l && link_listener_find(name))
 		ret = self_get(&l);
 	if (l || ret) {
-		answer(m, l, ret);
+		wait_done(w, l, ret);
 		setups_unlock();
 		return;
 	}
-	g = outgoing_find(name);
-	if (!g)
-		ret = outgoing_start(name, &g);
+	su = outgoing_find(name);
+	if (!su)
+		ret = outgoing_start(name, &su);
 	if (ret) {
-		answer(m, NULL, ret);
+		wait_done(w, NULL, ret);
 	} else {
-		g->lasting = lasting;
-		list_add_tail(&g->setups, &m->node);
+		su->by_port = by_port;
+		list_add_tail(&su->waits, &w->node);
 	}
 	setups_unlock();
 }
 
-void link_find_port(uint16_t port, struct link_wait *m)
+void link_find_port(uint16_t port, struct link_wait *w)
 {
 	struct link_name name;
 
 	link_name_of_port(port, &name);
-	ask(&name, true, m);
+	find_link(&name, true, w);
 }
 
-void link_find_name(const char *text, struct link_wait *m)
+void link_find_name(const char *text, struct link_wait *w)
 {
 	struct link_name name;
 
 	snprintf(name.text, sizeof(name.text), "%s", text);
-	ask(&name, false, m);
+	find_link(&name, false, w);
 }

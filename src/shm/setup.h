@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* How two processes of a host get their link. */
-#ifndef ANYRDMA_SHM_MEET_H
-#define ANYRDMA_SHM_MEET_H
+/* Setup: how two processes of a host get their link. setup.c has the exchange, listener.c
+ * the listening unix sockets. */
+#ifndef ANYRDMA_SHM_SETUP_H
+#define ANYRDMA_SHM_SETUP_H
 
 #include "base/lock.h"
 #include "shm/cm.h"
@@ -12,8 +13,8 @@
 
 /* ---- for others ---- */
 
-/* One that wants a link. done() runs in the loop thread, without locks, with a counted link,
- * or NULL and -errno. */
+/* A wait for a link. done() runs in the loop thread, no lock held, with a counted link;
+ * or with NULL and -errno. */
 struct link_wait {
 	void (*done)(struct link_wait *w, struct link *l, int err);
 	/* private to setup.c */
@@ -22,50 +23,57 @@ struct link_wait {
 	struct link *link;
 	int err;
 };
-/* A link to the process that has this rendezvous port; or that listens under this abstract
- * unix name. -ECONNREFUSED: nobody does. */
+/* Gets the link to the process that has this rendezvous port, or that listens under this
+ * abstract unix name; makes it if there is none. -ECONNREFUSED: no process does. */
 void link_find_port(uint16_t port, struct link_wait *w);
 void link_find_name(const char *name, struct link_wait *w);
-/* listener.c: others find this process under the port, until it ends. 0 or -errno. */
+/* listener.c: listens under the name of a rendezvous port, until the process ends. 0 or
+ * -errno. */
 int link_listen_port(uint16_t port);
-/* The same by abstract unix name, of a socket that its owner has bound and keeps. */
+/* The same with a socket that the caller has bound to an abstract unix name; it stays the
+ * caller's. */
 int link_listen_fd(int fd, const char *name);
 void link_unlisten(const char *name);
-/* The link is dead: nobody gets it any more. */
-void link_forget(struct link *l);
+/* The link is dead: removes it from the tables. */
+void link_unlist(struct link *l);
 
-/* ---- shared by setup.c and listener.c: the table of names, setups and links ---- */
+/* ---- shared by setup.c and listener.c ---- */
 
 struct link_setup;
 struct link_listener;
 
 enum {
-	/* Two processes that look for each other at once make two. More, and guests that
-	 * do not greet, are an attack of a process of our own user. */
-	LINKS_PER_PROCESS = 8,	       /* with one process, */
-	LINKS_UNKNOWN_PID = 1024, /* with those whose pid is not known here, */
-	LINKS_ALL = 2048, /* and with all: one without streams goes, if there is one */
-	SETUPS_PER_PROCESS = 256,   /* of one process, and */
-	SETUPS_ALL = 1024, /* of all, without a whole greeting: the oldest go */
+	/* Bounds on what a hostile process of the same user can make this one keep. Two
+	 * processes that connect to each other at the same time make two links. */
+	LINKS_PER_PROCESS = 8,	  /* links with one process, */
+	LINKS_UNKNOWN_PID = 1024, /* with all processes whose pid is not known here, */
+	LINKS_ALL = 2048,	  /* with all: an unused one is ended for a new one */
+	SETUPS_PER_PROCESS = 256, /* connections without a greeting, of one process, */
+	SETUPS_ALL = 1024,	  /* of all: the oldest is ended for a new one */
 };
 
 struct link_name {
 	char text[STREAM_NAME_MAX + 1];
 };
 
+/* All setups and links of the process. */
 struct setups {
-	struct lock lock; /* guards all; outside of a link's locks */
-	struct list listeners, pending, links, known;
-	unsigned incoming, nlinks;
-	unsigned links_max; /* LINKS_ALL, but for tests */
-	struct link_id id;
-	struct link *self[2]; /* the end that asks, the end that answers */
+	struct lock lock; /* guards all; comes before the locks of a link */
+	struct list listeners;	 /* struct link_listener */
+	struct list pending;	 /* struct link_setup */
+	struct list links;	 /* struct link */
+	struct list known_ports; /* struct known_port */
+	unsigned incoming;	 /* setups in `pending` that others began */
+	unsigned nlinks;
+	unsigned links_max; /* LINKS_ALL, unless a test sets it */
+	struct link_id id;  /* of this process */
+	struct link *self[2]; /* the two ends of the link within this process */
 	bool ready;
 };
 
 extern struct setups setups;
 
-/* The first call of all draws the process's id. */
+/* The first call initialises it. */
 void setups_lock(void) ACQUIRE(setups.lock);
 void setups_unlock(void) RELEASE(setups.lock);
 
@@ -77,10 +85,11 @@ static inline bool link_name_equal(const struct link_name *a, const struct link_
 	return !strcmp(a->text, b->text);
 }
 
-/* setup.c: fd is a connection of ours (caller) or to us. NULL: no memory, and the
- * descriptor stays the caller's. meets.lock is held. */
+/* setup.c: begins a setup over a connection that this process has made (outgoing) or
+ * accepted. NULL: no memory, and fd stays the caller's. setups.lock is held. */
 struct link_setup *setup_new(int fd, bool outgoing, const struct link_name *name);
-/* listener.c: ours under this name, or NULL. meets.lock is held. */
+/* listener.c: the listener of this process under this name, or NULL. setups.lock is
+ * held. */
 struct link_listener *link_listener_find(const struct link_name *name);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* A process of our user that makes as many links, and half links, as it can. */
+/* Hostile processes of the same user that make as many links and setups as they can. */
 #include "shm/setup.h"
 #include "dev/verbs.h"
 #include "rc/stream.h"
@@ -15,7 +15,7 @@
 
 enum { PORT = 77, TRIES = 40, MORE = 50, PATIENCE_MS = 3000 };
 
-static int announce(void)
+static int connect_to_listener(void)
 {
 	struct sockaddr_un un;
 	struct link_name name;
@@ -27,17 +27,17 @@ static int announce(void)
 	return connect(fd, (struct sockaddr *)&un, len) ? -1 : fd;
 }
 
-/* Our end of a link. */
+/* The child's end of a link. */
 struct end {
-	int sock, wake; /* wake: of the other side */
+	int sock, wake; /* wake: the other side's eventfd */
 	struct link_segment *seg;
 };
 
-/* A link under this id: 1, or 0: it was refused. The descriptors stay open. */
+/* Makes a link with this id. 1; or 0: it was refused. The descriptors stay open. */
 static int link_open(uint64_t word, struct end *e)
 {
 	struct link_id id = { { word, (uint64_t)getpid() } };
-	struct pollfd p = { .fd = announce(), .events = POLLIN };
+	struct pollfd p = { .fd = connect_to_listener(), .events = POLLIN };
 	struct grant_hello none = { 0 };
 	struct greeting g;
 	int fds[2], got[GREETING_FDS];
@@ -70,20 +70,22 @@ static int run_child(child_fn fn)
 
 	if (!pid)
 		_exit(fn());
-	return waitpid(pid, &status, 0) == pid && WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+	return waitpid(pid, &status, 0) == pid && WIFEXITED(status) ?
+		       WEXITSTATUS(status) :
+		       -1;
 }
 
-/* A process without threads, from which children are made: one of ours might find a lock
- * taken by a thread that it does not have. */
-static int nursery;
+/* A process without threads that forks the children. In a child of the test itself a lock
+ * might be held by a thread that the child does not have. */
+static int forker;
 
-static void nursery_open(void)
+static void forker_start(void)
 {
 	child_fn fn;
 	int fd[2], ret;
 
 	CHECK(!socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, fd));
-	nursery = fd[0];
+	forker = fd[0];
 	if (fork()) {
 		close(fd[1]);
 		return;
@@ -101,8 +103,8 @@ static int in_child(child_fn fn)
 {
 	int ret = -1;
 
-	CHECK_EQ(write(nursery, &fn, sizeof(fn)), (int)sizeof(fn));
-	CHECK_EQ(read(nursery, &ret, sizeof(ret)), (int)sizeof(ret));
+	CHECK_EQ(write(forker, &fn, sizeof(fn)), (int)sizeof(fn));
+	CHECK_EQ(read(forker, &ret, sizeof(ret)), (int)sizeof(ret));
 	return ret;
 }
 
@@ -112,7 +114,7 @@ static unsigned links(void)
 	unsigned n = 0;
 
 	setups_lock();
-	list_for_each(l, &setups.links, all)
+	list_for_each(l, &setups.links, node)
 		n++;
 	setups_unlock();
 	return n;
@@ -140,9 +142,9 @@ static void wait_for_no_link(void)
 static void a_process_gets_few_links(void)
 {
 	CHECK_EQ(in_child(many), LINKS_PER_PROCESS);
-	CHECK_EQ(in_child(one), 1); /* others get theirs */
+	CHECK_EQ(in_child(one), 1); /* another process gets its link */
 	wait_for_no_link();
-	CHECK_EQ(in_child(many), LINKS_PER_PROCESS); /* ended ones do not count */
+	CHECK_EQ(in_child(many), LINKS_PER_PROCESS); /* ended links do not count */
 	wait_for_no_link();
 }
 
@@ -153,14 +155,15 @@ static bool ended(int fd)
 	return poll(&p, 1, (int)t_scaled(PATIENCE_MS)) == 1;
 }
 
-/* Says nothing; long before it is too late, the first ones are gone. */
+/* Connects too often and sends nothing: the first connections are closed long before
+ * their time is over. */
 static int silent(void)
 {
 	static int fd[SETUPS_PER_PROCESS + MORE];
 	struct pollfd last;
 
 	for (int i = 0; i < SETUPS_PER_PROCESS + MORE; i++) {
-		fd[i] = announce();
+		fd[i] = connect_to_listener();
 		if (fd[i] < 0)
 			return 1;
 	}
@@ -179,7 +182,7 @@ static void a_process_keeps_few_waiting(void)
 	wait_for_no_link();
 }
 
-/* ---- links in all ---------------------------------------------------------------------- */
+/* ---- links in all ---------------------------------------------------------------- */
 
 enum { FEW = 4 };
 
@@ -190,45 +193,45 @@ static void links_max(unsigned n)
 	setups_unlock();
 }
 
-/* Those without streams make room: nobody is shut out by links that only exist. */
+/* Links without streams are ended for new ones. */
 static void idle_links_make_room(void)
 {
 	links_max(FEW);
 	CHECK_EQ(in_child(many), TRIES);
-	CHECK(links() <= FEW + 1); /* of the last one the thread may not know yet */
+	CHECK(links() <= FEW + 1); /* the last one may not have ended yet */
 	wait_for_no_link();
 	links_max(LINKS_ALL);
 }
 
-/* A stream of ours on each of them. */
-static unsigned occupy(struct stream **s)
+/* Puts a stream on each link. */
+static unsigned use_all(struct stream **s)
 {
 	struct link *l;
 	unsigned n = 0;
 
 	setups_lock();
-	list_for_each(l, &setups.links, all) {
+	list_for_each(l, &setups.links, node) {
 		s[n] = calloc(1, sizeof(struct shm_stream));
-		list_init(&to_shm(s[n])->owing);
+		list_init(&to_shm(s[n])->after_rx);
 		list_init(&to_shm(s[n])->blocked);
-		CHECK(!link_slot_take(l, s[n]));
+		CHECK(!link_slot_alloc(l, s[n]));
 		n++;
 	}
 	setups_unlock();
 	return n;
 }
 
-static void vacate(struct stream **s, unsigned n)
+static void free_all(struct stream **s, unsigned n)
 {
 	for (unsigned i = 0; i < n; i++) {
-		link_slot_drop(to_shm(s[i])->l, to_shm(s[i])->slot, false);
+		link_slot_free(to_shm(s[i])->l, to_shm(s[i])->slot, false);
 		link_put(to_shm(s[i])->l);
 		free(s[i]);
 	}
 }
 
-static int occupied[2], go_on[2];
-static _Atomic int *newcomer; /* shared: what came of it; -1: nothing yet */
+static int in_use[2], go_on[2];
+static _Atomic int *another; /* shared: result of another process; -1: none yet */
 
 static int some_and_wait(void)
 {
@@ -248,8 +251,8 @@ static int in_two(void)
 
 	if (!pid)
 		_exit(some_and_wait());
-	if (read(occupied[0], &c, 1) == 1)
-		atomic_store(newcomer, run_child(one));
+	if (read(in_use[0], &c, 1) == 1)
+		atomic_store(another, run_child(one));
 	return waitpid(pid, &status, 0) == pid ? WEXITSTATUS(status) : -1;
 }
 
@@ -268,12 +271,12 @@ static void links_in_use_stay(void)
 	links_max(FEW);
 	REQUIRE(!pthread_create(&t, NULL, run_in_two, &had));
 	REQUIRE(T_WAIT(links() == FEW, PATIENCE_MS));
-	CHECK_EQ(occupy(s), FEW);
-	CHECK_EQ(write(occupied[1], "", 1), 1);
-	CHECK(T_WAIT(atomic_load(newcomer) >= 0, 2 * PATIENCE_MS));
-	CHECK_EQ(atomic_load(newcomer), 0);
+	CHECK_EQ(use_all(s), FEW);
+	CHECK_EQ(write(in_use[1], "", 1), 1);
+	CHECK(T_WAIT(atomic_load(another) >= 0, 2 * PATIENCE_MS));
+	CHECK_EQ(atomic_load(another), 0);
 	CHECK_EQ(links(), FEW);
-	vacate(s, FEW);
+	free_all(s, FEW);
 	CHECK_EQ(write(go_on[1], "", 1), 1);
 	pthread_join(t, NULL);
 	CHECK_EQ(had, FEW);
@@ -281,17 +284,18 @@ static void links_in_use_stay(void)
 	links_max(LINKS_ALL);
 }
 
-/* ---- records ----------------------------------------------------------------------------- */
+/* ---- records --------------------------------------------------------------------- */
 
-/* What one hostile process may have us keep, and what the rest of the test needs. */
-enum { KEPT_MAX = LINK_LATER_BYTES * 2 + 4 * 1024 * 1024, RECORDS = 400000 };
+/* Bytes that one hostile process can make us keep, and what the rest of the test
+ * needs. */
+enum { KEPT_MAX = LINK_QUEUED_BYTES * 2 + 4 * 1024 * 1024, RECORDS = 400000 };
 
 static size_t allocated(void)
 {
 	return mallinfo2().uordblks;
 }
 
-/* As many as it likes; answers are not read. 0: the link was ended. */
+/* Sends this record again and again, and reads no replies. 0: the link was broken. */
 static int flood(const void *rec, uint32_t bytes, enum rec_kind kind)
 {
 	struct end e;
@@ -305,8 +309,9 @@ static int flood(const void *rec, uint32_t bytes, enum rec_kind kind)
 	p = (struct pollfd){ .fd = e.sock, .events = POLLIN };
 	for (int i = 0; i < RECORDS; i++) {
 		while (!(at = ring_reserve(&tx, bytes))) {
-			atomic_store(&tx.sh->full, 1);
-			/* Full, or closed: it shows. */
+			atomic_store(&tx.sh->producer_waits, 1);
+			/* The ring is full, or the link is broken: then the socket is
+			 * readable. */
 			greeting_wake(e.wake);
 			if (poll(&p, 1, 1) > 0)
 				return 0;
@@ -317,7 +322,7 @@ static int flood(const void *rec, uint32_t bytes, enum rec_kind kind)
 	return poll(&p, 1, 0) > 0 ? 0 : 3;
 }
 
-static int flood_of_calls(uint8_t type, uint8_t name_len, uint32_t len)
+static int flood_of_cm(uint8_t type, uint8_t name_len, uint32_t len)
 {
 	struct {
 		struct rec_cm m;
@@ -327,19 +332,19 @@ static int flood_of_calls(uint8_t type, uint8_t name_len, uint32_t len)
 	return flood(&r, (uint32_t)sizeof(r.m) + name_len + len, REC_CM);
 }
 
-static int asks(void)
+static int cm_requests(void)
 {
-	return flood_of_calls(CM_REQ, STREAM_NAME_MAX, STREAM_REQUEST_MAX);
+	return flood_of_cm(CM_REQ, STREAM_NAME_MAX, STREAM_REQUEST_MAX);
 }
 
-static int hangups(void)
+static int cm_cancels(void)
 {
-	return flood_of_calls(CM_CANCEL, 0, 0);
+	return flood_of_cm(CM_CANCEL, 0, 0);
 }
 
-static int long_hangups(void)
+static int long_cm_cancels(void)
 {
-	return flood_of_calls(CM_CANCEL, STREAM_NAME_MAX, STREAM_REQUEST_MAX);
+	return flood_of_cm(CM_CANCEL, STREAM_NAME_MAX, STREAM_REQUEST_MAX);
 }
 
 static int opens(void)
@@ -377,20 +382,20 @@ static void flooded(child_fn fn, int want)
 	pthread_join(t, NULL);
 	CHECK(most < before + KEPT_MAX);
 	CHECK(T_WAIT(allocated() < before + 64 * 1024, PATIENCE_MS));
-	CHECK_EQ(in_child(one), 1); /* others are served */
+	CHECK_EQ(in_child(one), 1); /* other processes are served */
 	wait_for_no_link();
 }
 
 static void flood_of_requests(void)
 {
-	flooded(asks, 0);
+	flooded(cm_requests, 0);
 	flooded(opens, 0);
 }
 
-static void flood_of_hangups(void)
+static void flood_of_cancels(void)
 {
-	flooded(hangups, 3); /* nothing to keep, nothing to answer */
-	flooded(long_hangups, 0);
+	flooded(cm_cancels, 3); /* nothing is kept, nothing is sent */
+	flooded(long_cm_cancels, 0);
 }
 
 int main(int argc, char **argv)
@@ -398,12 +403,12 @@ int main(int argc, char **argv)
 	setenv("ANYRDMA_TRANSPORT", "shm", 1);
 	signal(SIGPIPE, SIG_IGN);
 	t_init(argc, argv);
-	newcomer = mmap(NULL, sizeof(*newcomer), PROT_READ | PROT_WRITE,
-			MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-	if (newcomer == MAP_FAILED || pipe(occupied) || pipe(go_on))
+	another = mmap(NULL, sizeof(*another), PROT_READ | PROT_WRITE,
+		       MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	if (another == MAP_FAILED || pipe(in_use) || pipe(go_on))
 		return 1;
-	atomic_store(newcomer, -1);
-	nursery_open();
+	atomic_store(another, -1);
+	forker_start();
 	if (link_listen_port(PORT))
 		return 1;
 	T_RUN(a_process_gets_few_links);
@@ -411,6 +416,6 @@ int main(int argc, char **argv)
 	T_RUN(idle_links_make_room);
 	T_RUN(links_in_use_stay);
 	T_RUN(flood_of_requests);
-	T_RUN(flood_of_hangups);
+	T_RUN(flood_of_cancels);
 	return t_done();
 }

@@ -11,15 +11,9 @@
 
 #include <string.h>
 
-enum {
-	SMALL_MAX = 4096, /* bytes of payload: qp->lock is held while they are copied */
-	/* composed before they go to the ring, see ring_put() */
-	SMALL_FEW = 7 * RING_LINE - sizeof(struct rec_stream),
-};
-
 /* ---- sending -------------------------------------------------------------------- */
 
-/* As want_ack() in batch.c. */
+/* As want_ack() in rc/build.c. */
 static bool wants_ack(struct stream *s, const struct wqe *w)
 {
 	struct dev_sq *sq = &s->qp->sq;
@@ -33,8 +27,8 @@ static bool wants_ack(struct stream *s, const struct wqe *w)
 	return wants;
 }
 
-/* 0 or -errno: then it is for others to find out and to say. */
-static int payload_get(const struct dev_qp *qp, struct wqe *w, uint8_t *to)
+/* 0 or -errno: rc_build() will report what is wrong. */
+static int payload_copy_in(const struct dev_qp *qp, struct wqe *w, uint8_t *to)
 {
 	struct mr_range r;
 	struct mr_ref from;
@@ -62,7 +56,7 @@ static void header_put(struct stream *s, struct rec_stream *r, const struct wqe 
 	lock_assert_held(&s->lock);
 	if (wants_ack(s, w))
 		flags |= REC_ACK_REQ;
-	r->slot = to_shm(s)->peer;
+	r->slot = to_shm(s)->peer_slot;
 	r->op = w->send_flags & IBV_SEND_SOLICITED ? RC_SEND_SE : RC_SEND;
 	r->body = 0;
 	r->stag = 0;
@@ -77,9 +71,9 @@ static void header_put(struct stream *s, struct rec_stream *r, const struct wqe 
 	r->flags = flags;
 }
 
-/* The frame that a record stands for, and the acknowledgement that it carries. */
-static void tell(const struct stream *s, const struct rec_stream *r, uint32_t payload,
-		 bool out)
+/* Passes the frame of a record, and the acknowledgement that it carries, to rc/tap.h. */
+static void tap(const struct stream *s, const struct rec_stream *r, uint32_t payload,
+		bool out)
 {
 	struct rc_frame f;
 
@@ -99,43 +93,45 @@ static void tell(const struct stream *s, const struct rec_stream *r, uint32_t pa
 		rc_frame_in(s, &f, RC_BY_FRAME);
 }
 
-/* One SGE that holds the message, or inline data. */
-static bool is_simple(const struct wqe *w)
+/* A send without immediate data, from one SGE or inline. */
+static bool is_small(const struct wqe *w)
 {
 	return w->opcode == IBV_WR_SEND && w->length <= SMALL_MAX &&
 	       (w->is_inline || w->num_sge == 1 || !w->length) &&
 	       !(w->send_flags & IBV_SEND_FENCE);
 }
 
-/* False: nothing was written that shows, or changed. */
+/* Writes a record into the ring. False: no state has changed. */
 NO_TSA static bool put(struct stream *s, struct wqe *w)
 {
 	uint32_t bytes = (uint32_t)sizeof(struct rec_stream) + w->length;
 	struct ring_tx *tx = &to_shm(s)->l->tx;
 	struct rec_stream *r = ring_reserve(tx, bytes);
 
-	if (!r || payload_get(s->qp, w, (uint8_t *)(r + 1)))
+	if (!r || payload_copy_in(s->qp, w, (uint8_t *)(r + 1)))
 		return false;
 	header_put(s, r, w);
-	tell(s, r, w->length, true);
+	tap(s, r, w->length, true);
 	ring_publish(tx, bytes, REC_STREAM);
 	return true;
 }
 
-NO_TSA static bool put_few(struct stream *s, struct wqe *w)
+/* The same for payloads of up to SMALL_COMPOSED_MAX. */
+NO_TSA static bool put_composed(struct stream *s, struct wqe *w)
 {
 	struct {
 		_Alignas(RING_LINE) struct rec_stream r;
-		uint8_t payload[SMALL_FEW];
+		uint8_t payload[SMALL_COMPOSED_MAX];
 	} rec;
 	uint32_t bytes = (uint32_t)sizeof(rec.r) + w->length;
 	struct ring_tx *tx = &to_shm(s)->l->tx;
 
-	memset(rec.payload, 0, RING_LINE - sizeof(rec.r)); /* of the line, all is shown */
-	if (!ring_reserve(tx, bytes) || payload_get(s->qp, w, rec.payload))
+	/* ring_put() copies the first line whole: nothing of the stack must be in it. */
+	memset(rec.payload, 0, RING_LINE - sizeof(rec.r));
+	if (!ring_reserve(tx, bytes) || payload_copy_in(s->qp, w, rec.payload))
 		return false;
 	header_put(s, &rec.r, w);
-	tell(s, &rec.r, w->length, true);
+	tap(s, &rec.r, w->length, true);
 	return ring_put(tx, &rec, bytes, REC_STREAM);
 }
 
@@ -146,12 +142,13 @@ NO_TSA bool small_send(struct stream *s)
 	struct dev_sq *sq = &qp->sq;
 
 	if (!stream_settled(s) || qp->qp.qp_type != IBV_QPT_RC ||
-	    atomic_load_explicit(&l->waits, memory_order_relaxed))
+	    atomic_load_explicit(&l->tx_waiting, memory_order_relaxed))
 		return false;
 	while (sq->next != sq->tail) {
 		struct wqe *w = sq_at(sq, sq->next);
 
-		if (!is_simple(w) || !(w->length <= SMALL_FEW ? put_few(s, w) : put(s, w)))
+		if (!is_small(w) ||
+		    !(w->length <= SMALL_COMPOSED_MAX ? put_composed(s, w) : put(s, w)))
 			return false;
 		sq->next++;
 	}
@@ -171,10 +168,10 @@ bool small_ack(struct stream *s)
 	h.ctl.type = CTL_ACK;
 	h.ctl.number = (s->rx.expected - 1) & 0xffffff;
 	lock_get(&l->tx_lock);
-	if (!atomic_load_explicit(&l->waits, memory_order_relaxed))
+	if (!atomic_load_explicit(&l->tx_waiting, memory_order_relaxed))
 		at = ring_reserve(&l->tx, bytes);
 	if (at) {
-		rec_put(at, to_shm(s)->peer, &h);
+		rec_put(at, to_shm(s)->peer_slot, &h);
 		ring_publish(&l->tx, bytes, REC_STREAM);
 	}
 	lock_put(&l->tx_lock);
@@ -182,13 +179,13 @@ bool small_ack(struct stream *s)
 		return false;
 	rc_frame_out(s, &h, RC_BY_FRAME);
 	resp_acked(s);
-	link_wake(l);
+	link_wake_peer(l);
 	return true;
 }
 
 /* ---- receiving -------------------------------------------------------------------- */
 
-/* A whole send in one record, that was to come next. */
+/* The record is a whole send, and the next one in order. */
 static bool is_next(const struct stream *s, const struct rec_stream *r)
 {
 	const struct rc_rx *rx = &s->rx;
@@ -200,7 +197,8 @@ static bool is_next(const struct stream *s, const struct rec_stream *r)
 	       !s->tx.muted;
 }
 
-/* Where it goes, and copies it there. The receive, or NULL. */
+/* Copies the payload to the first receive of the QP. The receive; or NULL: it does not
+ * fit. */
 static const struct rqe *place_locked(struct dev_qp *qp, const void *from, uint32_t bytes)
 {
 	struct dev_rq *rq = &qp->rq;
@@ -238,8 +236,9 @@ bool small_receive(struct stream *s, const void *rec, uint32_t bytes)
 	    qp->qp.qp_type != IBV_QPT_RC || qp->srq)
 		return false;
 	lock_get(&qp->lock);
-	/* The acknowledgement first: its completion may fail the QP. Who takes the record
-	 * instead finds it done. */
+	/* The acknowledgement first: completing its requests may fail the QP. If the
+	 * record is not received here, the slow path finds the acknowledgement
+	 * processed. */
 	if (!(r.flags & REC_ACK) || req_ack_locked(s, r.ack & 0xffffff))
 		e = place_locked(qp, (const uint8_t *)rec + sizeof(r), wc.byte_len);
 	if (e && recv_complete_locked(qp, e, &wc, r.op == RC_SEND_SE))
@@ -251,7 +250,7 @@ bool small_receive(struct stream *s, const void *rec, uint32_t bytes)
 	s->rx.msn0++;
 	s->rx.ack_bytes += wc.byte_len;
 	s->rx.h.ack_req = r.flags & REC_ACK_REQ;
-	tell(s, &r, wc.byte_len, false);
+	tap(s, &r, wc.byte_len, false);
 	resp_accepted(s);
 	return true;
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Sending: frames are written into the ring as they are built, so there is no cut frame and
- * nothing to take back; the acknowledgement that is owed travels in the next frame's record. */
+/* Sending. Frames are written into the ring as they are built, so no frame is ever sent
+ * in part. An acknowledgement travels in the record of the next frame, if there is
+ * one. */
 #include "base/conf.h"
 #include "rc/build.h"
 #include "rc/execute.h"
@@ -13,23 +14,24 @@
 
 #include <errno.h>
 
-/* What a pass puts into the ring. */
+/* One pass of rc_build() into the ring. */
 struct ring_build {
 	struct rc_build b;
 	size_t bytes;
 	bool any;		/* `after` is valid: */
-	struct rc_cursor after; /* the last frame */
+	struct rc_cursor after; /* state after the last frame */
 	bool ack;		/* an acknowledgement waits for the next record: */
 	uint32_t ack_number;
 };
 
-/* What a stream sends may not overtake a message of the link that announces it. */
-static bool no_room(struct stream *s)
+/* Also true while messages of the link are queued: frames must not overtake the message
+ * that opens their stream. */
+static bool lacks_room(struct stream *s)
 {
 	struct link *l = to_shm(s)->l;
-	bool no = !list_empty(&l->later) || !ring_reserve(&l->tx, RING_RECORD_MAX);
+	bool no = !list_empty(&l->queued) || !ring_reserve(&l->tx, RING_RECORD_MAX);
 
-	to_shm(s)->starved |= no;
+	to_shm(s)->lacked_room |= no;
 	return no;
 }
 
@@ -40,7 +42,7 @@ static struct ring_build *to_ring_build(struct rc_build *b)
 
 static bool ring_full(struct rc_build *b, struct stream *s)
 {
-	return to_ring_build(b)->bytes >= RC_TURN || no_room(s);
+	return to_ring_build(b)->bytes >= RC_TURN || lacks_room(s);
 }
 
 static void added(struct ring_build *r, uint32_t bytes, const struct rc_cursor *after)
@@ -67,14 +69,14 @@ static int ring_add(struct rc_build *b, struct stream *s, const struct rc_frame 
 		r->after = *after;
 		return 0;
 	}
-	at = ring_reserve(tx, head + room); /* ring_full() has seen the room */
+	at = ring_reserve(tx, head + room); /* succeeds: ring_full() was false */
 	if (!at)
 		return -ENOBUFS;
 	if (room && !p->by_reference)
 		ret = payload_copy(s->qp, p, at + head, room);
 	if (ret)
 		return ret;
-	rec_put(at, to_shm(s)->peer, h);
+	rec_put(at, to_shm(s)->peer_slot, h);
 	if (p->by_reference)
 		room = pull_put(at, sq_at(&s->qp->sq, p->idx), p->off, h->payload);
 	if (r->ack) {
@@ -88,7 +90,8 @@ static int ring_add(struct rc_build *b, struct stream *s, const struct rc_frame 
 	return 0;
 }
 
-/* No frame came that could carry it. */
+/* There was no frame that could carry the acknowledgement: sends it in a record of its
+ * own. */
 static void ack_alone(struct stream *s, struct ring_build *r)
 {
 	struct rc_frame h = { .op = RC_CTL, .last = true };
@@ -96,30 +99,31 @@ static void ack_alone(struct stream *s, struct ring_build *r)
 	uint8_t *at = ring_reserve(tx, rec_head(&h));
 
 	if (!at) {
-		to_shm(s)->starved = true;
-		r->after.ack = true; /* still owed */
+		to_shm(s)->lacked_room = true;
+		r->after.ack = true; /* still to be sent */
 		return;
 	}
 	h.ctl.type = CTL_ACK;
 	h.ctl.number = r->ack_number;
-	rec_put(at, to_shm(s)->peer, &h);
+	rec_put(at, to_shm(s)->peer_slot, &h);
 	ring_publish(tx, rec_head(&h), REC_STREAM);
 	rc_frame_out(s, &h, RC_BY_FRAME);
 	r->b.nframes++;
 	r->bytes += rec_head(&h);
 }
 
-/* rc_build() stops at local work, which req_local_locked() does once all before it
- * has left, and when the turn is over. */
+/* rc_build() stops when the turn is over, and at local work, which req_local_locked()
+ * does once all requests before it were sent. */
 NO_TSA static bool more_to_build(struct dev_qp *qp, const struct ring_build *r)
 {
 	struct dev_sq *sq = &qp->sq;
 
-	return r->bytes >= RC_TURN ||
-	       (r->b.nframes && sq->next != sq->tail && wqe_is_local(sq_at(sq, sq->next)));
+	return r->bytes >= RC_TURN || (r->b.nframes && sq->next != sq->tail &&
+				       wqe_is_local(sq_at(sq, sq->next)));
 }
 
-/* Fills the ring. With the locks of the stream, its QP and the link. */
+/* Builds frames into the ring. The locks of the stream and its QP, and tx_lock, are
+ * held. */
 static void build_locked(struct stream *s, struct ring_build *r)
 {
 	r->b = (struct rc_build){ .add = ring_add, .full = ring_full };
@@ -132,25 +136,25 @@ static void build_locked(struct stream *s, struct ring_build *r)
 		rc_cursor_store(s, &r->after);
 }
 
-/* The stream waits for room. With tx_lock. */
+/* The stream waits for room. tx_lock is held. */
 static void block(struct shm_stream *t)
 {
 	struct link *l = t->l;
 
 	lock_assert_held(&l->tx_lock);
 	list_add_tail(&l->blocked, &t->blocked);
-	atomic_store(&l->waits, true);
-	atomic_store(&l->tx.sh->full, 1);
-	/* The peer may have made room before it could see the mark. */
+	atomic_store(&l->tx_waiting, true);
+	atomic_store(&l->tx.sh->producer_waits, 1);
+	/* The peer may have made room before it could see producer_waits. */
 	atomic_thread_fence(memory_order_seq_cst);
-	if (no_room(&t->s))
+	if (lacks_room(&t->s))
 		return;
 	list_del(&t->blocked);
 	t->s.tx.blocked = false;
-	link_still_waits(l);
+	link_tx_waiting_update(l);
 }
 
-/* Builds into the ring. True if there may be more to do. */
+/* Carries out and builds what can be sent now. True: there may be more to do. */
 NO_TSA static bool send_once(struct stream *s, size_t *moved, uint32_t *left)
 {
 	struct shm_stream *t = to_shm(s);
@@ -163,12 +167,12 @@ NO_TSA static bool send_once(struct stream *s, size_t *moved, uint32_t *left)
 	do
 		failed = req_local_locked(s);
 	while (!failed && execute_next_locked(s, left));
-	t->starved = false;
+	t->lacked_room = false;
 	lock_get(&t->l->tx_lock);
 	build_locked(s, &r);
 	if (qp && stream_unacked(s))
 		req_carried_locked(s);
-	s->tx.blocked = no_room(s);
+	s->tx.blocked = lacks_room(s);
 	if (s->tx.blocked && !list_linked(&t->blocked))
 		block(t);
 	lock_put(&t->l->tx_lock);
@@ -180,16 +184,18 @@ NO_TSA static bool send_once(struct stream *s, size_t *moved, uint32_t *left)
 		tx_build_failed(s, r.b.fail);
 	if (failed)
 		req_hold_over(s);
-	/* Room may have come since it was looked for in vain. */
-	return (more || r.b.fail || t->starved) && !s->tx.blocked;
+	/* lacked_room: there may be room since. */
+	return (more || r.b.fail || t->lacked_room) && !s->tx.blocked;
 }
 
-/* Ours is the QP that asked, and has the stream: the peer's may have it, too. */
-static bool say_ready(struct stream *s)
+/* The QP of this side, which sent OPEN, has the stream: the peer's QP may have it,
+ * too. */
+static bool send_ready(struct stream *s)
 {
-	struct rec_link m = { .type = LINK_READY, .slot = to_shm(s)->peer };
+	struct rec_link m = { .type = LINK_READY, .slot = to_shm(s)->peer_slot };
 
-	if (!to_shm(s)->asks || !to_shm(s)->started || !s->qp || link_send(to_shm(s)->l, &m))
+	if (!to_shm(s)->connector || !to_shm(s)->started || !s->qp ||
+	    link_send(to_shm(s)->l, &m))
 		return false;
 	to_shm(s)->opened = true;
 	return true;
@@ -201,10 +207,7 @@ void shm_send(struct stream *s)
 	size_t moved = 0;
 
 	lock_assert_held(&s->lock);
-	if (s->tx.ack_only && small_ack(s))
-		return;
-	s->tx.ack_only = false;
-	if (to_shm(s)->closed_out || (!to_shm(s)->opened && !say_ready(s)))
+	if (to_shm(s)->closed_out || (!to_shm(s)->opened && !send_ready(s)))
 		return;
 	s->tx.more = s->tx.drain = false;
 	while (send_once(s, &moved, &left) && s->state != STREAM_BROKEN &&
@@ -214,14 +217,13 @@ void shm_send(struct stream *s)
 		req_sent(s);
 	s->tx.requests = false;
 	if (moved)
-		link_wake(to_shm(s)->l);
+		link_wake_peer(to_shm(s)->l);
 	if (s->tx.more && !s->kicked)
 		stream_timer(s, loop_now());
 	stream_want_output(s);
 }
 
-/* The requests posted are sends, and there is nothing to look after but the ring. The
- * rest is shm_send()'s. */
+/* All requests that are to be sent are sends. */
 static bool sends_only(struct dev_sq *sq)
 {
 	for (uint32_t i = sq->next; i != sq->tail; i++)
@@ -230,16 +232,19 @@ static bool sends_only(struct dev_sq *sq)
 	return true;
 }
 
+/* Requests can be sent by writing them into the ring, and nothing else has to be done.
+ * Else shm_send() sends them. */
 static bool ring_only(struct stream *s)
 {
-	return s->state == STREAM_OPEN && to_shm(s)->opened && !to_shm(s)->closed_out && !s->shut &&
-	       !s->tx.blocked && !s->tx.drain && !s->tx.more && !s->p.unreliable &&
-	       !s->ending && s->rx.resp_head == s->rx.resp_tail &&
+	return s->state == STREAM_OPEN && to_shm(s)->opened && !to_shm(s)->closed_out &&
+	       !s->shut && !s->tx.blocked && !s->tx.drain && !s->tx.more &&
+	       !s->p.unreliable && !s->ending && s->rx.resp_head == s->rx.resp_tail &&
 	       !conf_get()->strict_timeout &&
-	       !atomic_load_explicit(&to_shm(s)->l->tx.sh->doze, memory_order_relaxed);
+	       !atomic_load_explicit(&to_shm(s)->l->tx.sh->consumer_sleeps,
+				     memory_order_relaxed);
 }
 
-/* Tries locks against their order, which cannot lock up. */
+/* Only tries locks, as it takes them against their order. */
 NO_TSA bool shm_post_locked(struct stream *s)
 {
 	struct link *l = to_shm(s)->l;
@@ -258,7 +263,7 @@ NO_TSA bool shm_post_locked(struct stream *s)
 			all = !r.b.fail && qp->sq.next == qp->sq.tail;
 		}
 		lock_put(&l->tx_lock);
-		link_wake(l);
+		link_wake_peer(l);
 	}
 	return !stream_put_lock(s) && all;
 }

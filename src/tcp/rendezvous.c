@@ -421,12 +421,6 @@ static bool in_waits(const struct rdv_in *in)
 	       (errno == EAGAIN || errno == EINTR);
 }
 
-static bool is_self(const struct dev_qp *qp, const struct stream_key *k)
-{
-	return k->local_qpn == k->remote_qpn &&
-	       !memcmp(&qp->local_gid, &k->remote_gid, sizeof(k->remote_gid));
-}
-
 static struct rc_arrival *self_new(const struct dev_qp *qp)
 {
 	struct rdv_self *self = calloc(1, sizeof(*self));
@@ -460,9 +454,8 @@ static struct rc_arrival *rdv_find(const struct dev_qp *qp, const struct stream_
 {
 	struct rdv_in *in, *tmp;
 
-	if (is_self(qp, k))
+	if (stream_key_is_self(k, qp))
 		return self_new(qp);
-
 	list_for_each_safe(in, tmp, &arrivals, link) {
 		if (!in->complete || in->key.local_qpn != k->local_qpn ||
 		    in->key.remote_qpn != k->remote_qpn ||

@@ -243,7 +243,7 @@ void tcp_send(struct stream *s)
 	bool more = true;
 
 	lock_assert_held(&s->lock);
-	s->tx.blocked = s->tx.ack_only = false;
+	s->tx.blocked = false;
 	while (more && !s->tx.blocked && s->state != STREAM_BROKEN &&
 	       s->state != STREAM_CLOSED) {
 		ssize_t n;

@@ -19,10 +19,8 @@ static struct rdma_cm_id *new_id(void)
 
 static void end(struct rdma_cm_id *a, struct rdma_cm_id *b)
 {
-	OK(rdma_destroy_id(a));
-	if (b)
-		OK(rdma_destroy_id(b));
-	rdma_destroy_event_channel(ch);
+	conf_id_free(b);
+	conf_id_close(a);
 }
 
 static void check_unattached(struct rdma_cm_id *id)
@@ -185,64 +183,53 @@ static void bind_foreign_address6(void)
 	end(id, NULL);
 }
 
-static void bind_same_address_and_port(void)
+/* One id is bound to the first address; another cannot be bound to the second then. */
+static void check_second_bind(conf_sa first, conf_sa second, int error)
 {
 	struct rdma_cm_id *a = new_id(), *b = new_id();
+
+	OK(rdma_bind_addr(a, SA(first)));
+	ERR(rdma_bind_addr(b, SA(second)), error);
+	end(a, b);
+}
+
+static void bind_same_address_and_port(void)
+{
 	conf_sa addr = conf_dev_addr(conf_port(6));
 
-	OK(rdma_bind_addr(a, SA(addr)));
-	ERR(rdma_bind_addr(b, SA(addr)), EADDRINUSE);
-	end(a, b);
+	check_second_bind(addr, addr, EADDRINUSE);
 }
 
 /* Loopback is a wildcard to the port table: it is on every device. */
 static void bind_same_loopback_and_port(void)
 {
-	struct rdma_cm_id *a = new_id(), *b = new_id();
 	conf_sa addr = conf_parse("127.0.0.1", conf_port(18));
 
-	OK(rdma_bind_addr(a, SA(addr)));
-	ERR(rdma_bind_addr(b, SA(addr)), EADDRNOTAVAIL);
-	end(a, b);
+	check_second_bind(addr, addr, EADDRNOTAVAIL);
 }
 
 static void bind_same_wildcard_and_port(void)
 {
-	struct rdma_cm_id *a = new_id(), *b = new_id();
 	conf_sa any = conf_any(AF_INET, conf_port(7));
 
-	OK(rdma_bind_addr(a, SA(any)));
-	ERR(rdma_bind_addr(b, SA(any)), EADDRNOTAVAIL);
-	end(a, b);
+	check_second_bind(any, any, EADDRNOTAVAIL);
 }
 
 static void bind_specific_when_wildcard_is_held(void)
 {
-	struct rdma_cm_id *a = new_id(), *b = new_id();
-	conf_sa any = conf_any(AF_INET, conf_port(8));
-	conf_sa addr = conf_addr(AF_INET, conf_port(8));
-
-	OK(rdma_bind_addr(a, SA(any)));
-	ERR(rdma_bind_addr(b, SA(addr)), EADDRNOTAVAIL);
-	end(a, b);
+	check_second_bind(conf_any(AF_INET, conf_port(8)),
+			  conf_addr(AF_INET, conf_port(8)), EADDRNOTAVAIL);
 }
 
 static void bind_wildcard_when_specific_is_held(void)
 {
-	struct rdma_cm_id *a = new_id(), *b = new_id();
-	conf_sa any = conf_any(AF_INET, conf_port(9));
-	conf_sa addr = conf_addr(AF_INET, conf_port(9));
-
-	OK(rdma_bind_addr(a, SA(addr)));
-	ERR(rdma_bind_addr(b, SA(any)), EADDRNOTAVAIL);
-	end(a, b);
+	check_second_bind(conf_addr(AF_INET, conf_port(9)),
+			  conf_any(AF_INET, conf_port(9)), EADDRNOTAVAIL);
 }
 
 /* Without AFONLY an IPv6 wildcard covers IPv4. */
 static void bind_wildcard6_covers_wildcard4(void)
 {
-	struct rdma_cm_id *a = new_id(), *b = new_id();
-	conf_sa v6 = conf_any(AF_INET6, conf_port(10)), v4 = conf_any(AF_INET, conf_port(10));
 	FILE *f = fopen("/proc/sys/net/ipv6/bindv6only", "r");
 	int only = 0;
 
@@ -251,9 +238,8 @@ static void bind_wildcard6_covers_wildcard4(void)
 		SKIP("net.ipv6.bindv6only is 1");
 	if (f)
 		fclose(f);
-	OK(rdma_bind_addr(a, SA(v6)));
-	ERR(rdma_bind_addr(b, SA(v4)), EADDRNOTAVAIL);
-	end(a, b);
+	check_second_bind(conf_any(AF_INET6, conf_port(10)),
+			  conf_any(AF_INET, conf_port(10)), EADDRNOTAVAIL);
 }
 
 static void bind_wildcard6_afonly_beside_wildcard4(void)
@@ -382,7 +368,8 @@ static void bind_privileged_port_without_right(void)
 
 static void bind_privileged_port_as_root(void)
 {
-	/* Not the one of the same case on another transport, which runs at the same time. */
+	/* Not the one of the same case on another transport, which runs at the same
+	 * time. */
 	uint16_t port = 700 + conf_port(0) / 200 % 300;
 	conf_sa addr = conf_addr(AF_INET, port);
 	struct rdma_cm_id *id;

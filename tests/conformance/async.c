@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Asynchronous events of QPs, CQs and SRQs: each is caused once and seen once. Those
- * of ports: tests/system/port.c. */
+/* Asynchronous events of QPs, CQs and SRQs: each case causes an event once and checks
+ * that it comes once, for the right object. Events of ports are in
+ * tests/system/port.c. */
 #include "side.h"
 
 static struct side x, y;

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Event channels: the fd, fetching, acknowledging. */
+/* Event channels: the file descriptor under poll, select and epoll, rdma_get_cm_event()
+ * with signals and several threads, rdma_ack_cm_event(), and ids that migrate
+ * meanwhile. */
 #include "conf.h"
 
 #include <sched.h>
@@ -518,7 +520,8 @@ static void race_write(unsigned i, uint64_t first, uint64_t last)
 	pthread_mutex_unlock(&race.lock[i]);
 }
 
-/* In bursts: the migrators hold the locks most of the time. */
+/* In bursts: the migrators hold the locks most of the time. They keep pace, also where the
+ * processors are busy: 200 moves, spread over all events. */
 static void race_produce(void)
 {
 	unsigned n = 0, last;
@@ -528,7 +531,8 @@ static void race_produce(void)
 		if (last > race.total)
 			last = race.total;
 		race_write(i % RACE_IDS, n, last);
-		while (n > race.fetched + 2000)
+		while (n > race.fetched + 2000 ||
+		       (uint64_t)race.migrations * race.total < 200ull * n)
 			sched_yield();
 	}
 }
@@ -553,7 +557,7 @@ static void race_migrate_user_events(void)
 {
 	struct rdma_cm_event *ev;
 	pthread_t getter[4], migrator[2];
-	unsigned def = 1000000;
+	unsigned def = conf_rounds(100000, 1000000);
 
 #ifdef CONF_SANITIZER
 	def = 100000;

@@ -105,6 +105,11 @@ unsigned conf_env(const char *name, unsigned def)
 	return s && *s ? strtoul(s, NULL, 0) : def;
 }
 
+unsigned conf_rounds(unsigned few, unsigned many)
+{
+	return getenv("T_LONG") ? many : few;
+}
+
 int conf_ms(int ms)
 {
 #ifdef CONF_SANITIZER

@@ -15,6 +15,7 @@
  *	CONF_ORIGINAL	1: the library is the original; skip what crashes it
  *	CONF_SLOW	factor for all deadlines (default: T_SCALE)
  *	CONF_EVENTS	number of events of the race test
+ *	T_LONG		set: as many rounds as find rare faults (make test-long)
  *	CONF_NOFORK	1: run cases in this process (for a debugger)
  *	CONF_LARGE	size of the large transfer, in MiB
  *	CONF_SIZE	size of transfer in the no-deadlock cases, in MiB
@@ -158,6 +159,7 @@ int conf_ms(int ms);		/* scaled by CONF_SLOW and sanitizers */
 bool conf_is_fill(const void *p, int byte, size_t n);
 uint64_t conf_now(void);	/* monotonic ns */
 unsigned conf_env(const char *name, unsigned def);
+unsigned conf_rounds(unsigned few, unsigned many); /* many if T_LONG is set */
 
 struct ibv_context *conf_open_device(void); /* the first of the list */
 
@@ -191,8 +193,8 @@ void conf_quiet_(const char *file, int line, struct rdma_event_channel *ch, int 
 #define conf_quiet(ch, ms) conf_quiet_(__FILE__, __LINE__, ch, ms)
 /* Status of REJECTED when the peer's application rejects. */
 int conf_rejected(void);
-/* An event has these len bytes of private data: InfiniBand pads with zeros to the most
- * that there may be, iWARP tells the length. */
+/* The event has these len bytes of private data. InfiniBand pads them with zeros to the
+ * maximum (most); iWARP reports the length. */
 void conf_private_(const char *file, int line, const struct rdma_conn_param *got,
 		   const void *data, size_t len, size_t most);
 #define conf_private(got, data, len, most)                                       \

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Completion queues, their channels, shared receive queues' events. */
+/* Completion queues: arming and completion channels, overrun, destruction; and the events
+ * of shared receive queues. */
 #include "conf.h"
 
 static struct conf_pair c;
@@ -219,6 +220,63 @@ static void no_wake_up_is_lost(void)
 	}
 	conf_join(t);
 	EQ(l.got, l.n);
+	conf_pair_close(&c);
+}
+
+/* Sleeps until a receive has completed, whose CQ is armed, and arms it again. */
+static void sleep_for_receive(struct rdma_cm_id *id)
+{
+	struct ibv_wc wc;
+	int n;
+
+	while (!(n = ibv_poll_cq(id->recv_cq, 1, &wc))) {
+		take(id->recv_cq_channel, id->recv_cq, id);
+		OK(ibv_req_notify_cq(id->recv_cq, 0));
+	}
+	EQ(n, 1);
+	EQ(wc.status, 0);
+}
+
+/* One message to and fro, many times: each side sleeps until the other's has come, and
+ * answers it at once. */
+static void *echo(void *arg)
+{
+	const unsigned rounds = *(unsigned *)arg;
+
+	for (unsigned i = 0; i < rounds; i++) {
+		struct ibv_sge sge = conf_sge(&b, 1024, 64);
+		struct ibv_send_wr wr = conf_wr(i, IBV_WR_SEND, &sge, 1);
+
+		sleep_for_receive(c.p);
+		OK(conf_recv(c.p->qp, 0, &b, 4096, 64));
+		wr.send_flags &= ~(unsigned)IBV_SEND_SIGNALED;
+		if (i % 8 == 7)
+			wr.send_flags |= IBV_SEND_SIGNALED;
+		OK(conf_post(c.p->qp, &wr));
+		if (i % 8 == 7)
+			conf_wc_ok(c.p->send_cq, i);
+	}
+	return NULL;
+}
+
+static void sleepers_answer_each_other(void)
+{
+	struct conf_opt opt = { .wr = 64 };
+	unsigned rounds = conf_original() || conf_ms(1) > 1 ? 400 : 4000;
+	pthread_t t;
+
+	start(&opt);
+	recvs(8);
+	OK(conf_recv(c.a->qp, 0, &b, 8192, 64));
+	OK(ibv_req_notify_cq(c.p->recv_cq, 0));
+	OK(ibv_req_notify_cq(c.a->recv_cq, 0));
+	t = conf_thread(echo, &rounds);
+	for (unsigned i = 0; i < rounds; i++) {
+		send_flags(i, 0);
+		sleep_for_receive(c.a);
+		OK(conf_recv(c.a->qp, 0, &b, 8192, 64));
+	}
+	conf_join(t);
 	conf_pair_close(&c);
 }
 
@@ -479,6 +537,7 @@ static const struct conf_case cases[] = {
 	CASE(arming_twice_does_not_narrow),
 	CASE(nonblocking_channel),
 	CASE(no_wake_up_is_lost),
+	CASE(sleepers_answer_each_other),
 	CASE(destroy_waits_for_acknowledged_events),
 	CASE(destroy_in_use),
 	CASE(shared_by_all),

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* ibv_create_cq_ex: polling by iterator, the fields, stamps; moderation and
- * resizing, which any CQ has. */
+/* ibv_create_cq_ex(): polling with ibv_start_poll() and ibv_next_poll(), the fields of a
+ * completion, timestamps. Moderation and resizing, which every CQ has, are here, too. */
 #include "side.h"
 
 #include <time.h>

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Moving data over a connected RC pair, when everything is right. */
+/* Sends, writes, reads and atomics between two connected RC QPs that succeed: contents,
+ * completions and their order. */
 #include "conf.h"
 #include "watch.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* What a device says of itself, in every form of the question; what it does not
- * offer; and that its promises for one object can be kept. Promises for numbers of
- * objects: tests/system/limits.c. */
+/* What a device reports of itself, by each of the queries; that it refuses what it does
+ * not report; and that the limits it reports for one object can be used. Limits for the
+ * number of objects are in tests/system/limits.c. */
 #include "side.h"
 
 #include <net/if.h>

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The end of a connection. */
+/* The end of a connection: rdma_disconnect() and destroyed ids, the events of both sides,
+ * and what becomes of posted work. */
 #include "conf.h"
 
 static void both_sides_get_disconnected(void)

@@ -154,6 +154,51 @@ static void passive_side_external(void)
 	conf_pair_free(&c);
 }
 
+/* The request names a QP that is connected to itself: this needs no stream of the CM. */
+static void requester_connected_to_itself(void)
+{
+	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_RTR };
+	struct rdma_conn_param param = conf_param();
+	struct ibv_send_wr wr;
+	struct ibv_sge sge;
+	struct conf_pair c;
+	struct conf_buf b;
+	struct ibv_wc wc;
+	struct ext e;
+	int mask;
+
+	if (conf_iwarp())
+		SKIP("QPs need the connection manager (iWARP)");
+	conf_pair_resolve(&c, &bare);
+	e = ext_qp(c.a);
+	ext_move(c.a, &e, IBV_QPS_INIT);
+	param.qp_num = e.qp->qp_num;
+	OK(rdma_connect(c.a, &param));
+	c.p = conf_request(c.lch);
+	OK(rdma_init_qp_attr(c.p, &attr, &mask));
+	EQ(attr.dest_qp_num, e.qp->qp_num);
+	attr.rq_psn = 7;
+	EQ(ibv_modify_qp(e.qp, &attr, mask), 0);
+	attr.qp_state = IBV_QPS_RTS;
+	OK(rdma_init_qp_attr(c.p, &attr, &mask));
+	attr.sq_psn = 7;
+	EQ(ibv_modify_qp(e.qp, &attr, mask), 0);
+	b = conf_buf(c.a->pd, 8192, CONF_RW);
+	sge = conf_sge(&b, 0, 1000);
+	wr = conf_wr(1, IBV_WR_SEND, &sge, 1);
+	conf_pattern(b.p, 1000, 9);
+	OK(conf_recv(e.qp, 2, &b, 4096, 1000));
+	OK(conf_post(e.qp, &wr));
+	for (int i = 0; i < 2; i++) { /* in either order */
+		conf_wc(e.cq, &wc);
+		EQ(wc.status, IBV_WC_SUCCESS);
+	}
+	CHECK(conf_pattern_ok(b.p + 4096, 1000, 9));
+	ext_free(&e);
+	conf_buf_free(&b);
+	conf_pair_free(&c);
+}
+
 /* UCX connects with a number that is no QP of anybody. */
 static void dummy_qp_numbers(void)
 {
@@ -377,6 +422,7 @@ static void notify_in_wrong_states(void)
 static const struct conf_case cases[] = {
 	CASE(both_sides_external),
 	CASE(passive_side_external),
+	CASE(requester_connected_to_itself),
 	CASE(dummy_qp_numbers),
 	CASE(qp_number_has_24_bits),
 	CASE(srq_flag_is_passed_on),

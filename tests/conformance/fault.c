@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Work that goes wrong: which request fails with which status on which side,
- * what is flushed, in which order. */
+/* Requests that fail: their status at the requester and at the responder, and which other
+ * requests are flushed, in which order. */
 #include "conf.h"
 
 static struct conf_pair c;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Names of events, devices, ECE, layouts, and arguments that crash the original. */
+/* Names of events, lists of devices, ECE, layouts of structs, and arguments that crash
+ * the original library. */
 #include "conf.h"
 
 #include <stddef.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Memory regions: what can be registered with which rights, at which address it
- * is then, and what a reregistration changes. */
+/* Memory regions: which memory can be registered with which rights, the address that a
+ * region has for its users, and what ibv_rereg_mr() changes. */
 #include "conf.h"
 
 #include <sys/mman.h>

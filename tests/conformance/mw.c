@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Memory windows: both types, access through them, and what they keep alive. */
+/* Memory windows of both types: access through them, its limits and rights, and which
+ * objects cannot be destroyed while a window is bound. */
 #include "window.h"
 
 static void limits_are_told(void)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Binding and invalidating as work requests: what cannot be, in which order it is
- * done, and who may. */
+/* Binding and invalidating windows by work requests: binds that are refused, their order
+ * among other requests, and which QP may invalidate which key. */
 #include "window.h"
 
 /* Binds that cannot be. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Memory windows of QPs without the connection manager: by the ibv_wr_*() builders,
- * without a peer, and in the states of a send queue that is held up. */
+/* Memory windows of QPs that were connected without the connection manager: the
+ * ibv_wr_*() builders, QPs whose peer does not exist, and send queues in SQD and SQE. */
 #include "side.h"
 
 enum {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* What came after RDMACM_1.3: events of the application's own, asynchronous
- * address information. All looked up at run time. */
+/* Calls that came after RDMACM_1.3: events that the application writes itself, and
+ * address information that is resolved asynchronously. They are looked up at run time. */
 #include "conf.h"
 
 typedef int (*write_fn)(struct rdma_cm_id *id, int event, int status, uint64_t arg);

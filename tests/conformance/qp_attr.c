@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The attributes of ibv_modify_qp, state by state: which must be there, which may,
- * which values they take; and what ibv_query_qp makes of them. */
+/* The attributes of ibv_modify_qp(), state by state: which are required, which are
+ * optional, which values are refused; and what ibv_query_qp() returns afterwards. */
 #include "side.h"
 
 static struct side x, y;
@@ -196,11 +196,9 @@ static void state_out_of_range(void)
 {
 	struct ibv_qp_attr attr = { .qp_state = (enum ibv_qp_state)9 };
 
-	open_device();
-	x = side(1);
+	side_alone(&x);
 	EQ(ibv_modify_qp(x.qp, &attr, IBV_QP_STATE), EINVAL);
-	side_free(&x);
-	close_device();
+	side_alone_free(&x);
 }
 
 /* ---- values ----------------------------------------------------------------------- */
@@ -216,13 +214,11 @@ static void state_out_of_range(void)
 
 static void values_of_init(void)
 {
-	open_device();
-	x = side(1);
+	side_alone(&x);
 	REFUSED(IBV_QPS_INIT, port_num, 0);
 	REFUSED(IBV_QPS_INIT, port_num, 77);
 	EQ(step(&x, IBV_QPS_INIT), 0);
-	side_free(&x);
-	close_device();
+	side_alone_free(&x);
 }
 
 /* On Ethernet every address has a global route. */
@@ -259,8 +255,7 @@ static void values_of_rtr(void)
 /* Fields of a few bits: what does not fit them. */
 static void values_that_do_not_fit(void)
 {
-	open_device();
-	x = side(1);
+	side_alone(&x);
 	bring(&x, IBV_QPS_INIT);
 	REFUSED(IBV_QPS_RTR, path_mtu, 0);
 	REFUSED(IBV_QPS_RTR, dest_qp_num, 0x1000000);
@@ -270,8 +265,7 @@ static void values_that_do_not_fit(void)
 	REFUSED(IBV_QPS_RTS, retry_cnt, 8);
 	REFUSED(IBV_QPS_RTS, rnr_retry, 8);
 	EQ(step(&x, IBV_QPS_RTS), 0);
-	side_free(&x);
-	close_device();
+	side_alone_free(&x);
 }
 
 static void values_of_rts(void)
@@ -306,8 +300,7 @@ static void current_state(void)
 {
 	struct ibv_qp_attr attr;
 
-	open_device();
-	x = side(1);
+	side_alone(&x);
 	bring(&x, IBV_QPS_RTR);
 	attr = good(&x, IBV_QPS_RTS);
 	attr.cur_qp_state = IBV_QPS_SQD;
@@ -317,8 +310,7 @@ static void current_state(void)
 	EQ(conf_qp_state(x.qp), IBV_QPS_RTS);
 	attr.cur_qp_state = IBV_QPS_SQD;
 	EQ(ibv_modify_qp(x.qp, &attr, IBV_QP_STATE | IBV_QP_CUR_STATE), EINVAL);
-	side_free(&x);
-	close_device();
+	side_alone_free(&x);
 }
 
 /* No Ethernet device has them. */
@@ -346,8 +338,7 @@ static void migration_states(void)
 {
 	struct ibv_qp_attr attr;
 
-	open_device();
-	x = side(1);
+	side_alone(&x);
 	bring(&x, IBV_QPS_RTS);
 	attr = good(&x, IBV_QPS_RTS);
 	EQ(ibv_modify_qp(x.qp, &attr, IBV_QP_PATH_MIG_STATE), 0); /* as it is */
@@ -355,8 +346,7 @@ static void migration_states(void)
 	EQ(ibv_modify_qp(x.qp, &attr, IBV_QP_PATH_MIG_STATE), EINVAL);
 	attr.path_mig_state = IBV_MIG_ARMED;
 	EQ(ibv_modify_qp(x.qp, &attr, IBV_QP_PATH_MIG_STATE), EINVAL);
-	side_free(&x);
-	close_device();
+	side_alone_free(&x);
 }
 
 /* ---- queries ---------------------------------------------------------------------- */
@@ -432,8 +422,7 @@ static void query_after_the_end(void)
 {
 	struct ibv_qp_attr attr;
 
-	open_device();
-	x = side(1);
+	side_alone(&x);
 	bring(&x, IBV_QPS_RTS);
 	EQ(to_state(&x, IBV_QPS_ERR), 0);
 	conf_qp_query(x.qp, &attr);
@@ -442,8 +431,7 @@ static void query_after_the_end(void)
 	EQ(to_state(&x, IBV_QPS_RESET), 0);
 	conf_qp_query(x.qp, &attr);
 	EQ(attr.qp_state, IBV_QPS_RESET);
-	side_free(&x);
-	close_device();
+	side_alone_free(&x);
 }
 
 /* Attributes that change while the QP works. */

@@ -90,8 +90,7 @@ static void no_such_qp(void)
 	struct ibv_sge sge;
 	struct ibv_send_wr wr;
 
-	open_device();
-	x = side(1);
+	side_alone(&x);
 	EQ(to_init(&x), 0);
 	EQ(to_rtr(&x, x.qp->qp_num ^ 0x15, 2, &dev.gid), 0);
 	EQ(conf_qp_modify(x.qp, attr), 0);
@@ -102,8 +101,7 @@ static void no_such_qp(void)
 	conf_wc_is(x.cq, 1, IBV_WC_RETRY_EXC_ERR);
 	conf_wc_is(x.cq, 1, IBV_WC_WR_FLUSH_ERR);
 	EQ(conf_qp_state(x.qp), IBV_QPS_ERR);
-	side_free(&x);
-	close_device();
+	side_alone_free(&x);
 }
 
 /* A QP that was reset can be connected again, to somebody else as well. */
@@ -202,12 +200,47 @@ static void loop_to_itself(void)
 	close_device();
 }
 
+/* Whoever has received something small and owes nothing but its acknowledgement posts work
+ * of another kind: it is not left behind. */
+static void work_after_a_small_receive(void)
+{
+	static const int ops[] = { IBV_WR_RDMA_WRITE, IBV_WR_RDMA_READ, IBV_WR_SEND,
+				   IBV_WR_SEND_WITH_IMM, IBV_WR_ATOMIC_FETCH_AND_ADD };
+	struct ibv_sge sx, sy;
+	struct ibv_send_wr wr;
+	struct side x, y;
+
+	side_pair(&x, &y);
+	sx = conf_sge(&x.b, 0, 64);
+	sy = conf_sge(&y.b, 0, 8);
+	for (unsigned i = 0; i < 20; i++) {
+		int op = ops[i % 5];
+
+		OK(conf_recv(y.qp, 1, &y.b, 4096, 64));
+		wr = conf_wr(2, IBV_WR_SEND, &sx, 1);
+		OK(conf_post(x.qp, &wr));
+		conf_wc_ok(y.cq, 1);
+		conf_wc_ok(x.cq, 2);
+		conf_settle();
+		if (op == IBV_WR_SEND || op == IBV_WR_SEND_WITH_IMM) {
+			OK(conf_recv(x.qp, 3, &x.b, 4096, 64));
+			wr = conf_wr(4, op, &sy, 1);
+		} else {
+			wr = conf_rdma(4, op, &sy, 1, x.b.p + 8192, x.b.mr->rkey);
+		}
+		OK(conf_post(y.qp, &wr));
+		conf_wc_ok(y.cq, 4);
+		if (op == IBV_WR_SEND || op == IBV_WR_SEND_WITH_IMM)
+			conf_wc_ok(x.cq, 3);
+	}
+	side_pair_free(&x, &y);
+}
+
 static void wrong_transitions(void)
 {
 	struct side x;
 
-	open_device();
-	x = side(1);
+	side_alone(&x);
 	EQ(to_rtr(&x, 5, 5, &dev.gid), EINVAL); /* from RESET */
 	EQ(to_rts(&x), EINVAL);
 	EQ(to_init(&x), 0);
@@ -215,8 +248,7 @@ static void wrong_transitions(void)
 	EQ(to_init(&x), 0); /* INIT to INIT is legal */
 	EQ(to_state(&x, IBV_QPS_RTR), EINVAL); /* attributes are missing */
 	EQ(conf_qp_state(x.qp), IBV_QPS_INIT);
-	side_free(&x);
-	close_device();
+	side_alone_free(&x);
 }
 
 static void bad_attributes(void)
@@ -224,15 +256,13 @@ static void bad_attributes(void)
 	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_INIT, .port_num = 2 };
 	struct side x;
 
-	open_device();
-	x = side(1);
+	side_alone(&x);
 	EQ(conf_qp_modify(x.qp, attr), EINVAL); /* no port 2 */
 	EQ(to_init(&x), 0);
 	dev.gid_index = dev.port.gid_tbl_len + 5;
 	CHECK(to_rtr(&x, 5, 5, &dev.gid) != 0); /* no such GID */
 	EQ(conf_qp_state(x.qp), IBV_QPS_INIT);
-	side_free(&x);
-	close_device();
+	side_alone_free(&x);
 }
 
 static void bad_partition_index(void)
@@ -242,11 +272,9 @@ static void bad_partition_index(void)
 	};
 	struct side x;
 
-	open_device();
-	x = side(1);
+	side_alone(&x);
 	EQ(conf_qp_modify(x.qp, attr), EINVAL);
-	side_free(&x);
-	close_device();
+	side_alone_free(&x);
 }
 
 static void query_tells_what_was_set(void)
@@ -284,6 +312,7 @@ static const struct conf_case cases[] = {
 	CASE(again_after_a_try_the_other_first),
 	CASE(again_after_reset),
 	CASE(loop_to_itself),
+	CASE(work_after_a_small_receive),
 	CASE(wrong_transitions),
 	CASE(bad_attributes),
 	CASE(bad_partition_index),

@@ -173,6 +173,18 @@ void join(struct side *x, struct side *y)
 	EQ(to_rts(y), 0);
 }
 
+void side_alone(struct side *s)
+{
+	open_device();
+	*s = side(1);
+}
+
+void side_alone_free(struct side *s)
+{
+	side_free(s);
+	close_device();
+}
+
 void side_pair_with(struct side *x, struct side *y, struct side_opt ox,
 		    struct side_opt oy)
 {

@@ -63,14 +63,18 @@ int to_rtr(struct side *s, uint32_t qpn, uint32_t psn, const union ibv_gid *dgid
 int to_rts(struct side *s);
 int to_state(struct side *s, enum ibv_qp_state state); /* no other attribute */
 void join(struct side *x, struct side *y); /* both to RTS, connected to each other */
+/* Opens the device and makes a plain side, in RESET; frees the side and closes the
+ * device. */
+void side_alone(struct side *s);
+void side_alone_free(struct side *s);
 /* Opens the device and joins two sides of it: plain ones, or with options. */
 void side_pair(struct side *x, struct side *y);
 void side_pair_with(struct side *x, struct side *y, struct side_opt ox,
 		    struct side_opt oy);
 /* Frees both sides and closes the device. */
 void side_pair_free(struct side *x, struct side *y);
-/* From now on the peer of this QP in RTS waits for its receives without trying again and
- * again: conf_settle() works. */
+/* From now on a peer that finds no receive at this QP, which is in RTS, tries again every
+ * 491 ms only: conf_settle() works meanwhile. */
 void rarely_not_ready(struct side *s);
 /* Sends, writes and reads 100000 bytes from x to y. */
 void exchange(struct side *x, struct side *y, uint32_t seed);

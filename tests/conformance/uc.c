@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Unreliable connections: what arrives, what is lost without a word, and what a
- * failed send leaves working. "Lost" is never a matter of waiting here: messages of
- * a connection stay in order, so one that arrives proves what became of those before
+/* Unreliable connections: which messages arrive, which are dropped without an error, and
+ * what still works after a send has failed. No case waits to see that a message is
+ * dropped: messages of a connection stay in order, so a later one that arrives proves
  * it. */
 #include "side.h"
 

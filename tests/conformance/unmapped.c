@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Memory that is unmapped while it is registered. Hardware has pinned it and goes
- * on; the user-space device fails the transfer, on the right side and with the
- * program alive. */
+/* Memory that is unmapped while it is registered. Hardware has pinned its pages and is
+ * not affected. The user-space device fails the request with the status of the side whose
+ * memory it was, and the process survives. */
 #include "conf.h"
 
 #include <sys/mman.h>

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Memory that the device may be writing, looked at as programs do that spin on it. */
+/* Reads memory that the device may be writing at the same time, as programs do that spin
+ * on a byte. */
 #ifndef WATCH_H
 #define WATCH_H
 
@@ -11,8 +12,9 @@
 uint8_t watch_byte(const void *p);
 void watch_set(void *p, uint8_t v);
 
-/* A thread that spins on the last byte of len at p. It expects watch_value(n) in round n, of which
- * there are at most `rounds`, and counts the rounds in which another byte was late. */
+/* A thread that spins on the last byte of len at p. It expects watch_value(n) in round n,
+ * of which there are at most `rounds`, and counts the rounds in which another byte was
+ * late. */
 void watch_start(void *p, size_t len, unsigned rounds);
 uint8_t watch_value(unsigned n);
 /* Returns when the thread has seen round n. */

@@ -13,10 +13,11 @@
  * connections, and an honest peer gets its link, in either role. */
 #include "base/conf.h"
 #include "dev/share.h"
+#include "input.h"
 #include "passing.h"
 #include "shm/setup.h"
+#include "tests/inuse.h"
 
-#include <dirent.h>
 #include <sched.h>
 #include <semaphore.h>
 #include <sys/epoll.h>
@@ -34,12 +35,12 @@ enum {
 };
 
 enum act {
-	ACT_VISIT, /* connects */
-	ACT_ASK,   /* the library connects to it */
-	ACT_GREET, /* struct greet, its descriptors' kinds, its changes (u8 where, u8 xor) */
+	ACT_CONNECT, /* connects to the library */
+	ACT_LISTEN, /* the library connects to it */
+	ACT_GREET, /* struct greet, descriptors' kinds, changes (u8 where, u8 xor) */
 	ACT_GRANT, /* struct grant, its descriptors' kinds */
 	ACT_SAY,   /* u8 n, n bytes */
-	ACT_ACCEPT, /* the application does */
+	ACT_ACCEPTED, /* the application does */
 	ACT_HEAR,
 	ACT_SHUT, /* u8 how */
 	ACT_CLOSE,
@@ -80,7 +81,7 @@ struct pages {
 
 struct conn {
 	int sock;
-	bool caller;	/* the library's */
+	bool outgoing;	/* the library has connected */
 	bool said;	/* something was */
 	bool good;	/* ... a whole greeting that is right */
 	bool muddled;	/* ... what the model does not follow */
@@ -93,7 +94,7 @@ struct conn {
 	struct link_id id;
 	struct grant_hello ours, theirs;
 	struct link_wait link_wait;
-	atomic_bool answered;
+	atomic_bool link_done;
 };
 
 static struct {
@@ -104,11 +105,11 @@ static struct {
 	int kind[KINDS], segment;
 	struct pages page[CONNS + 1];
 	uint8_t *edge; /* the last word of a file */
-	long fds, threads;
+	int fds, threads;
 } home;
 
 struct run {
-	const uint8_t *at, *end;
+	struct input in;
 	bool exists; /* somebody has said so */
 	struct conn c[CONNS + 1];
 };
@@ -196,18 +197,6 @@ static int listen_somewhere(uint16_t *port)
 	return fd;
 }
 
-static long entries(const char *folder)
-{
-	DIR *d = opendir(folder);
-	long n = 0;
-
-	MUST(d);
-	while (readdir(d))
-		n++;
-	closedir(d);
-	return n;
-}
-
 /* ---- the library ------------------------------------------------------------------- */
 
 struct turn {
@@ -232,13 +221,13 @@ static void settle(void)
 	}
 }
 
-static bool meets_are_over(void)
+static bool setups_are_over(void)
 {
 	bool over;
 
 	setups_lock();
 	over = !setups.incoming && list_empty(&setups.pending) && list_empty(&setups.links) &&
-	       list_empty(&setups.known);
+	       list_empty(&setups.known_ports);
 	setups_unlock();
 	return over;
 }
@@ -246,8 +235,8 @@ static bool meets_are_over(void)
 /* Of the threads some are closing descriptors. */
 static bool all_closed(void)
 {
-	return meets_are_over() && entries("/proc/self/fd") == home.fds &&
-	       entries("/proc/self/task") == home.threads;
+	return setups_are_over() && inuse_entries("/proc/self/fd") == home.fds &&
+	       inuse_entries("/proc/self/task") == home.threads;
 }
 
 static void wait_for_end(void)
@@ -256,9 +245,9 @@ static void wait_for_end(void)
 
 	while (!all_closed()) {
 		if (now() > end)
-			fprintf(stderr, "%ld descriptors more, %ld threads more\n",
-				entries("/proc/self/fd") - home.fds,
-				entries("/proc/self/task") - home.threads);
+			fprintf(stderr, "%d descriptors more, %d threads more\n",
+				inuse_entries("/proc/self/fd") - home.fds,
+				inuse_entries("/proc/self/task") - home.threads);
 		MUST(now() < end);
 		sched_yield();
 	}
@@ -270,8 +259,8 @@ static struct link *link_of(const struct conn *c)
 	struct link *l, *found = NULL;
 
 	setups_lock();
-	list_for_each(l, &setups.links, all)
-		if (!memcmp(&l->peer, &c->id, sizeof(c->id)))
+	list_for_each(l, &setups.links, node)
+		if (!memcmp(&l->peer_id, &c->id, sizeof(c->id)))
 			found = l;
 	if (found)
 		link_get(found);
@@ -320,13 +309,13 @@ static void conn_init(struct run *r, struct conn *c)
 					   .wrong = { 0, 0xbad0000 + serial } };
 }
 
-static void visit(struct conn *c)
+static void conn_connect(struct conn *c)
 {
 	struct link_name name;
 	struct sockaddr_un un;
 	socklen_t len;
 
-	if (c->sock >= 0 || c->caller)
+	if (c->sock >= 0 || c->outgoing)
 		return;
 	link_name_of_port(home.port, &name);
 	len = link_name_address(&name, &un);
@@ -334,20 +323,20 @@ static void visit(struct conn *c)
 	MUST(c->sock >= 0 && !connect(c->sock, (struct sockaddr *)&un, len));
 }
 
-static void met(struct link_wait *m, struct link *l, int err)
+static void link_found(struct link_wait *m, struct link *l, int err)
 {
 	struct conn *c = container_of(m, struct conn, link_wait);
 
 	MUST(!l == !!err);
-	atomic_store(&c->answered, true);
+	atomic_store(&c->link_done, true);
 }
 
-/* The library has its link to whom it has asked for one, or has given up. */
-static void wait_for_answer(struct conn *c)
+/* The library has got the link that it wanted, or has given up. */
+static void wait_for_link(struct conn *c)
 {
 	double end = now() + PATIENCE_S;
 
-	while (!atomic_load(&c->answered)) {
+	while (!atomic_load(&c->link_done)) {
 		MUST(now() < end);
 		sched_yield();
 	}
@@ -357,22 +346,23 @@ static void wait_for_answer(struct conn *c)
 	link_put(c->link_wait.link);
 }
 
-static void ask(struct run *r, struct conn *c)
+static void conn_listen(struct run *r, struct conn *c)
 {
 	int i = (int)(c - r->c);
 
-	if (c->sock >= 0 || c->caller)
+	if (c->sock >= 0 || c->outgoing)
 		return;
-	c->caller = true;
-	c->link_wait.done = met;
+	c->outgoing = true;
+	c->link_wait.done = link_found;
 	link_find_port(home.at[i], &c->link_wait);
 	c->sock = accept4(home.listener[i], NULL, NULL, SOCK_CLOEXEC);
 	if (c->sock >= 0)
 		return;
-	/* One of them has said that the link of another is its own, too: they are one process. */
+	/* One of them has said that the link of another is its own, too: they are one
+	 * process. */
 	MUST(errno == EAGAIN && r->exists && i != HONEST);
 	c->exists = true;
-	wait_for_answer(c);
+	wait_for_link(c);
 	conn_init(r, c);
 }
 
@@ -381,10 +371,10 @@ static void conn_close(struct run *r, struct conn *c)
 	if (c->sock >= 0)
 		close(c->sock);
 	c->sock = -1;
-	if (c->caller)
-		wait_for_answer(c);
-	/* Else a link to the same name may be there when it is asked for again: what was said
-	 * before the end is read first, a message in each turn. */
+	if (c->outgoing)
+		wait_for_link(c);
+	/* Else a link to the same name may still be there when the next one is wanted: messages
+	 * from before the end are read first, one in each turn. */
 	for (int i = 0; i < 2 || (i < 2 + ACTS_MAX && has_link(c)); i++)
 		settle();
 	conn_init(r, c);
@@ -435,7 +425,7 @@ static bool hear_greeting(struct run *r, struct conn *c, int flags)
 	if (n < 0)
 		return false;
 	MUST(g.magic == GREETING_MAGIC && g.version == GREETING_VERSION);
-	MUST(g.status == GREETING_OK || g.status == (c->caller ? GREETING_HELLO :
+	MUST(g.status == GREETING_OK || g.status == (c->outgoing ? GREETING_HELLO :
 								  GREETING_EXISTS));
 	MUST(n == (g.status == GREETING_HELLO ? 2 : g.status == GREETING_OK));
 	MUST(g.status != GREETING_OK || c->good || c->muddled);
@@ -449,8 +439,8 @@ static bool hear_greeting(struct run *r, struct conn *c, int flags)
 	return true;
 }
 
-/* From where we are told to: the link may be over by now, and the page gone, or that of another
- * link in its place. */
+/* From where we are told to: the link may be over by now, and the page gone, or that of
+ * another link in its place. */
 static void hear_prove(struct conn *c, uint64_t at)
 {
 	struct memid_page p;
@@ -471,7 +461,7 @@ static void hear_prove(struct conn *c, uint64_t at)
 
 static void hear_keys(struct conn *c, const struct grant_msg *m, const int *fds, int n)
 {
-	bool on = c->theirs.takes_memory && c->ours.takes_memory;
+	bool on = c->theirs.accepts_memory && c->ours.accepts_memory;
 
 	MUST(c->accepted && c->asked && n == (c->proved ? 1 : 2));
 	MUST(on || c->proved);
@@ -507,24 +497,6 @@ static bool hear(struct run *r, struct conn *c, int flags)
 
 /* ---- what they say ---------------------------------------------------------------------- */
 
-static void input(struct run *r, void *to, size_t n)
-{
-	size_t have = (size_t)(r->end - r->at), k = n < have ? n : have;
-
-	memset(to, 0, n);
-	if (k)
-		memcpy(to, r->at, k);
-	r->at += k;
-}
-
-static uint8_t u8(struct run *r)
-{
-	uint8_t v;
-
-	input(r, &v, sizeof(v));
-	return v;
-}
-
 static int fd_of_kind(const struct conn *c, uint8_t kind, int good)
 {
 	kind %= KINDS;
@@ -535,7 +507,7 @@ static int fd_of_kind(const struct conn *c, uint8_t kind, int good)
 
 static bool is_wake(int fd)
 {
-	int own = greeting_wake_take(fd);
+	int own = greeting_wake_accept(fd);
 
 	if (own >= 0)
 		close(own);
@@ -547,7 +519,7 @@ static bool is_right(const struct conn *c, const struct greeting *g, const int *
 	if (g->magic != GREETING_MAGIC || g->version != GREETING_VERSION ||
 	    g->size != sizeof(struct link_segment))
 		return false;
-	return c->caller ? g->status == GREETING_OK && n == 1 && is_wake(fds[0]) :
+	return c->outgoing ? g->status == GREETING_OK && n == 1 && is_wake(fds[0]) :
 			   g->status == GREETING_HELLO && n == 2 && fds[0] == home.segment &&
 				   is_wake(fds[1]);
 }
@@ -584,13 +556,13 @@ static void act_greet(struct run *r, struct conn *c)
 	struct greet how;
 	unsigned n;
 
-	input(r, &how, sizeof(how));
+	input_get(&r->in, &how, sizeof(how));
 	g.status = how.status;
 	n = how.fds % (PASS_MAX + 1);
 	for (unsigned i = 0; i < n; i++)
-		fds[i] = fd_of_kind(c, u8(r), home.segment);
+		fds[i] = fd_of_kind(c, input_u8(&r->in), home.segment);
 	for (unsigned i = 0; i < how.changes; i++) {
-		input(r, change, sizeof(change));
+		input_get(&r->in, change, sizeof(change));
 		((uint8_t *)&g)[change[0] % sizeof(g)] ^= change[1];
 	}
 	say_greeting(r, c, &g, &how, fds, n);
@@ -627,10 +599,10 @@ static void act_grant(struct run *r, struct conn *c)
 	bool right;
 	unsigned n;
 
-	input(r, &how, sizeof(how));
+	input_get(&r->in, &how, sizeof(how));
 	n = how.fds % (PASS_MAX + 1);
 	for (unsigned i = 0; i < n; i++)
-		fds[i] = fd_of_kind(c, u8(r), home.kind[KIND_TABLE]);
+		fds[i] = fd_of_kind(c, input_u8(&r->in), home.kind[KIND_TABLE]);
 	right = !(how.where % 6);
 	m.type = how.type;
 	m.table += how.version;
@@ -652,9 +624,9 @@ static void act_grant(struct run *r, struct conn *c)
 
 static void act_say(struct run *r, struct conn *c)
 {
-	uint8_t n = u8(r), bytes[UINT8_MAX];
+	uint8_t n = input_u8(&r->in), bytes[UINT8_MAX];
 
-	input(r, bytes, n);
+	input_get(&r->in, bytes, n);
 	c->muddled |= !c->said;
 	c->said |= n > 0;
 	pass_message(c->sock, bytes, n, NULL, 0);
@@ -672,7 +644,7 @@ static void talk(struct run *r, struct conn *c, enum act what)
 	case ACT_SAY:
 		act_say(r, c);
 		break;
-	case ACT_ACCEPT:
+	case ACT_ACCEPTED:
 		accepted(r, c);
 		break;
 	case ACT_HEAR:
@@ -681,7 +653,7 @@ static void talk(struct run *r, struct conn *c, enum act what)
 			;
 		break;
 	case ACT_SHUT:
-		shutdown(c->sock, u8(r) % 3);
+		shutdown(c->sock, input_u8(&r->in) % 3);
 		break;
 	default:
 		conn_close(r, c);
@@ -690,41 +662,41 @@ static void talk(struct run *r, struct conn *c, enum act what)
 
 static void act(struct run *r)
 {
-	enum act what = u8(r) % ACTS;
-	struct conn *c = &r->c[u8(r) % CONNS];
+	enum act what = input_u8(&r->in) % ACTS;
+	struct conn *c = &r->c[input_u8(&r->in) % CONNS];
 
 	if (what == ACT_STEP)
 		settle();
-	else if (what == ACT_VISIT)
-		visit(c);
-	else if (what == ACT_ASK)
-		ask(r, c);
+	else if (what == ACT_CONNECT)
+		conn_connect(c);
+	else if (what == ACT_LISTEN)
+		conn_listen(r, c);
 	else if (c->sock >= 0)
 		talk(r, c, what);
 }
 
 /* ---- an honest one ------------------------------------------------------------------------ */
 
-static void honest(struct run *r, bool caller)
+static void honest(struct run *r, bool outgoing)
 {
 	struct conn *c = &r->c[HONEST];
 	struct timeval patience = { .tv_sec = PATIENCE_S };
 	struct greeting g = { GREETING_MAGIC, GREETING_VERSION,
-			      caller ? GREETING_OK : GREETING_HELLO,
+			      outgoing ? GREETING_OK : GREETING_HELLO,
 			      sizeof(struct link_segment), c->id, { .challenge = 0x4091 } };
 	struct greet whole = { 0 };
 	struct grant_msg m = { .type = GRANT_PROOF };
-	int wake = pass_fd_of_kind(4, -1), fds[2] = { caller ? wake : home.segment, wake };
+	int wake = pass_fd_of_kind(4, -1), fds[2] = { outgoing ? wake : home.segment, wake };
 
-	if (caller)
-		ask(r, c);
+	if (outgoing)
+		conn_listen(r, c);
 	else
-		visit(c);
+		conn_connect(c);
 	setsockopt(c->sock, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
-	if (caller)
+	if (outgoing)
 		MUST(hear(r, c, 0));
-	say_greeting(r, c, &g, &whole, fds, caller ? 1 : 2);
-	if (caller)
+	say_greeting(r, c, &g, &whole, fds, outgoing ? 1 : 2);
+	if (outgoing)
 		settle();
 	else
 		MUST(hear(r, c, 0) && c->good);
@@ -745,7 +717,7 @@ static void honest(struct run *r, bool caller)
 static void run_end(struct run *r)
 {
 	for (int i = 0; i < CONNS; i++)
-		if (r->c[i].sock >= 0 || r->c[i].caller)
+		if (r->c[i].sock >= 0 || r->c[i].outgoing)
 			conn_close(r, &r->c[i]);
 	wait_for_end();
 	honest(r, false);
@@ -764,7 +736,7 @@ static void first(struct run *r)
 	make_kinds();
 	home.ready = true;
 	honest(r, false);
-	while (!meets_are_over())
+	while (!setups_are_over())
 		sched_yield();
 	settle(); /* the sockets are closed behind it */
 	settle();
@@ -780,11 +752,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		conn_init(&r, &r.c[i]);
 	if (!home.ready)
 		first(&r);
-	home.fds = entries("/proc/self/fd"); /* whoever gives us the input has some open */
-	home.threads = entries("/proc/self/task");
-	r.at = data;
-	r.end = data + size;
-	for (int i = 0; i < ACTS_MAX && r.at != r.end; i++)
+	home.fds = inuse_entries("/proc/self/fd"); /* the caller has some open, too */
+	home.threads = inuse_entries("/proc/self/task");
+	r.in = (struct input){ data, data + size };
+	for (int i = 0; i < ACTS_MAX && !input_over(&r.in); i++)
 		act(&r);
 	run_end(&r);
 	return 0;

@@ -18,6 +18,7 @@
  * descriptor is closed when the peer's is, and all can be destroyed. */
 #include "base/be.h"
 #include "dev/share.h"
+#include "input.h"
 #include "rc/stream.h"
 #include "shm/fdpass.h"
 #include "shm/greeting.h"
@@ -34,7 +35,7 @@
 #include <unistd.h>
 
 enum {
-	F_HOST = 0x01,	   /* the library connects to us; else we to it */
+	F_LISTEN = 0x01,  /* the library connects to us; else we to it */
 	F_GREETING = 0x02, /* the next bytes are xored into our greeting */
 	F_DEAF = 0x04,	   /* nothing is taken from its ring */
 	F_REQUESTS = 0x08, /* sends, reads, atomics are posted */
@@ -49,7 +50,7 @@ enum act {
 	ACT_STREAM,   /* struct said, its body: a message of a stream */
 	ACT_RECORD,   /* u8 kind, u16 n, n bytes: any record */
 	ACT_SCRIBBLE, /* u32 where, u8 n, n bytes: anywhere in the segment */
-	ACT_INDEX,    /* u8 which, u32: head, doze or full of a ring */
+	ACT_INDEX,    /* u8 which, u32: head, consumer_sleeps or producer_waits */
 	ACT_WAKE,     /* its eventfd */
 	ACT_STEP,     /* time passes */
 	ACT_POST,     /* work for the QP */
@@ -98,7 +99,7 @@ static struct {
 
 struct run {
 	uint8_t how;
-	const uint8_t *at, *end;
+	struct input in;
 	struct work w;
 	uint32_t qpn; /* the peer's */
 	int sock, wake; /* ours; the library's eventfd */
@@ -259,8 +260,8 @@ static void xor_input(struct run *r, void *p, size_t n)
 
 	if (!(r->how & F_GREETING))
 		return;
-	for (; n && r->at != r->end; n--)
-		*to++ ^= *r->at++;
+	for (; n && !input_over(&r->in); n--)
+		*to++ ^= input_u8(&r->in);
 }
 
 static void greet(struct run *r, enum greeting_status status, const int *fds, unsigned n)
@@ -310,8 +311,8 @@ static int greeted(struct run *r, int *fds, int want)
 	return n >= want ? 0 : -1;
 }
 
-/* The library gets access to this process, as to any that it can open: when it has given a stream
- * to its QP it answers, and hear() sends the keys. */
+/* The library gets access to this process, as to any that it can open: when it has given
+ * a stream to its QP it answers, and hear() sends the keys. */
 static void grant(struct run *r)
 {
 	struct grant_msg m = { .type = GRANT_PROVE, .at = (uintptr_t)&page };
@@ -329,19 +330,19 @@ static void map(struct run *r, int fd, int side)
 	atomic_store(&r->seg->direct[side].works, !(r->how & F_DEAF));
 }
 
-static void take_wake(struct run *r, int fd)
+static void accept_wake(struct run *r, int fd)
 {
-	r->wake = greeting_wake_take(fd);
+	r->wake = greeting_wake_accept(fd);
 	MUST(r->wake >= 0);
 	close(fd);
 }
 
-static bool visit(struct run *r)
+static bool link_connect(struct run *r)
 {
 	int memfd = memfd_create("fuzz", MFD_ALLOW_SEALING | MFD_CLOEXEC);
 	int wake = -1, own = greeting_wake_new(&wake), fds[2] = { memfd, wake };
 	struct sockaddr_un un;
-	socklen_t len = pass_name_of(r->w.qp->qp_num >> 8, &un);
+	socklen_t len = fdpassing_name(r->w.qp->qp_num >> 8, &un);
 	bool good;
 	int got;
 
@@ -357,7 +358,7 @@ static bool visit(struct run *r)
 	close(own);
 	good = !greeted(r, &got, 1);
 	if (good) {
-		take_wake(r, got);
+		accept_wake(r, got);
 		grant(r);
 	}
 	return good;
@@ -372,7 +373,7 @@ static void offer_file(const struct run *r)
 	int file = open(".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600), got;
 	int wake = -1, own = greeting_wake_new(&wake), fds[2] = { file, wake };
 	struct sockaddr_un un;
-	socklen_t len = pass_name_of(r->w.qp->qp_num >> 8, &un);
+	socklen_t len = fdpassing_name(r->w.qp->qp_num >> 8, &un);
 
 	if (!done && file >= 0) {
 		c.sock = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -389,7 +390,7 @@ static void offer_file(const struct run *r)
 	close(wake);
 }
 
-static bool host(struct run *r, int listener)
+static bool link_accept(struct run *r, int listener)
 {
 	int wake = -1, own = greeting_wake_new(&wake), fds[2];
 	struct timeval patience = { .tv_sec = PATIENCE_S };
@@ -400,7 +401,7 @@ static bool host(struct run *r, int listener)
 	MUST(!greeted(r, fds, 2));
 	map(r, fds[0], 1);
 	close(fds[0]);
-	take_wake(r, fds[1]);
+	accept_wake(r, fds[1]);
 	greet(r, GREETING_OK, &wake, 1);
 	close(wake);
 	close(own);
@@ -410,35 +411,9 @@ static bool host(struct run *r, int listener)
 
 /* ---- what the peer does -------------------------------------------------------------- */
 
-static void input(struct run *r, void *to, size_t n)
-{
-	size_t have = (size_t)(r->end - r->at), k = n < have ? n : have;
-
-	memset(to, 0, n);
-	if (k)
-		memcpy(to, r->at, k);
-	r->at += k;
-}
-
-static uint8_t u8(struct run *r)
-{
-	uint8_t v;
-
-	input(r, &v, sizeof(v));
-	return v;
-}
-
-static uint32_t u32(struct run *r)
-{
-	uint32_t v;
-
-	input(r, &v, sizeof(v));
-	return v;
-}
-
 static void wake(struct run *r)
 {
-	atomic_store(&r->tx.sh->doze, 0);
+	atomic_store(&r->tx.sh->consumer_sleeps, 0);
 	if (r->wake >= 0)
 		MUST(!greeting_wake(r->wake));
 }
@@ -462,11 +437,14 @@ static void put_record(struct run *r, const void *rec, uint32_t bytes, uint8_t k
 
 static void act_link(struct run *r)
 {
-	struct rec_link m = { .type = u8(r), .unreliable = !!(r->how & F_UC),
-			      .slot = slot_of(r, u8(r)), .from = u8(r), .err = -(int)u8(r),
+	struct rec_link m = { .unreliable = !!(r->how & F_UC),
 			      .src_qpn = r->qpn, .dst_qpn = r->w.qp->qp_num,
 			      .share_id = PEER_SHARE_ID, .src_gid = home.gid, .dst_gid = home.gid };
 
+	m.type = input_u8(&r->in);
+	m.slot = slot_of(r, input_u8(&r->in));
+	m.from = input_u8(&r->in);
+	m.err = -(int)input_u8(&r->in);
 	r->opened |= m.type == LINK_OPENED || m.type == LINK_READY;
 	if (m.type == LINK_OPENED)
 		m.slot = m.slot == r->slot ? r->from : m.slot;
@@ -481,11 +459,11 @@ static void act_stream(struct run *r)
 	struct said s;
 	uint32_t n;
 
-	input(r, &s, sizeof(s));
+	input_get(&r->in, &s, sizeof(s));
 	*h = (struct rec_stream){ .slot = slot_of(r, s.slot), .op = s.op, .flags = s.flags,
 				  .body = s.body, .ack = s.msn, .stag = s.stag, .msn = s.msn,
 				  .to = s.to };
-	input(r, h + 1, s.body);
+	input_get(&r->in, h + 1, s.body);
 	n = (uint32_t)sizeof(*h) + s.body;
 	memset(rec + n, s.op, sizeof(rec) - n);
 	n += s.payload % (RING_RECORD_MAX - n);
@@ -496,43 +474,45 @@ static void act_stream(struct run *r)
 static void act_record(struct run *r)
 {
 	static uint8_t rec[RING_RECORD_MAX];
-	uint8_t kind = u8(r);
-	uint32_t n = u8(r);
+	uint8_t kind = input_u8(&r->in);
+	uint32_t n = input_u8(&r->in);
 
-	n |= (uint32_t)u8(r) << 8;
+	n |= (uint32_t)input_u8(&r->in) << 8;
 	n = n % (RING_RECORD_MAX - 4) + 4;
-	input(r, rec + 4, n - 4 < 64 ? n - 4 : 64);
+	input_get(&r->in, rec + 4, n - 4 < 64 ? n - 4 : 64);
 	put_record(r, rec, n, kind ? kind : 1);
 	wake(r);
 }
 
 static void act_scribble(struct run *r)
 {
-	uint32_t at = u32(r) % (sizeof(*r->seg) - 256);
-	uint8_t n = u8(r);
+	uint32_t at = input_u32(&r->in) % (sizeof(*r->seg) - 256);
+	uint8_t n = input_u8(&r->in);
 
-	input(r, (uint8_t *)r->seg + at, n);
+	input_get(&r->in, (uint8_t *)r->seg + at, n);
 }
 
 static void act_index(struct run *r)
 {
-	uint8_t which = u8(r);
+	uint8_t which = input_u8(&r->in);
 	struct ring_shared *sh = &r->seg->ring[which & 1];
-	_Atomic uint32_t *p = which & 4 ? &sh->head : which & 2 ? &sh->doze : &sh->full;
+	_Atomic uint32_t *p = which & 4 ? &sh->head :
+			      which & 2 ? &sh->consumer_sleeps :
+					  &sh->producer_waits;
 
-	atomic_store(p, u32(r));
+	atomic_store(p, input_u32(&r->in));
 }
 
 static void act_grant(struct run *r)
 {
-	struct grant_msg m = { .type = u8(r), .table = SHARE_VERSION };
-	unsigned n = u8(r) % (PASS_MAX + 1);
+	struct grant_msg m = { .type = input_u8(&r->in), .table = SHARE_VERSION };
+	unsigned n = input_u8(&r->in) % (PASS_MAX + 1);
 	int fds[PASS_MAX];
 
 	for (unsigned i = 0; i < n; i++)
-		fds[i] = pass_fd_of_kind(u8(r), table_fd());
-	input(r, &m.at, sizeof(m.at));
-	input(r, &m.word, sizeof(m.word));
+		fds[i] = pass_fd_of_kind(input_u8(&r->in), table_fd());
+	input_get(&r->in, &m.at, sizeof(m.at));
+	input_get(&r->in, &m.word, sizeof(m.word));
 	r->tried |= m.type == GRANT_PROOF;
 	pass_message(r->sock, &m, sizeof(m), fds, n);
 }
@@ -632,7 +612,7 @@ static void act(struct run *r)
 {
 	uint8_t junk[256], n;
 
-	switch ((enum act)(u8(r) % ACTS)) {
+	switch ((enum act)(input_u8(&r->in) % ACTS)) {
 	case ACT_LINK:
 		act_link(r);
 		break;
@@ -658,8 +638,8 @@ static void act(struct run *r)
 		take(r);
 		break;
 	case ACT_SAY:
-		n = u8(r);
-		input(r, junk, n);
+		n = input_u8(&r->in);
+		input_get(&r->in, junk, n);
 		if (send(r->sock, junk, n, MSG_NOSIGNAL | MSG_DONTWAIT) < 0)
 			MUST(errno == EPIPE || errno == ECONNRESET || errno == EAGAIN);
 		break;
@@ -670,7 +650,7 @@ static void act(struct run *r)
 		qp_err(r->w.qp);
 		break;
 	case ACT_BYE:
-		r->at = r->end;
+		r->in.at = r->in.end;
 		break;
 	default:
 		step(r);
@@ -716,7 +696,7 @@ static void talk(struct run *r)
 	if (r->how & F_STORM)
 		MUST(!pthread_create(&t, NULL, storm, r));
 	step(r);
-	while (r->at != r->end)
+	while (!input_over(&r->in))
 		act(r);
 	step(r);
 	atomic_store(&r->calm_down, true);
@@ -732,7 +712,7 @@ static int listen_high(unsigned *port)
 	socklen_t len;
 
 	for (*port = HIGH_PORT; *port > HIGH_PORT - HIGH_PORTS; --*port) {
-		len = pass_name_of(*port, &un);
+		len = fdpassing_name(*port, &un);
 		if (!bind(fd, (struct sockaddr *)&un, len) && !listen(fd, 8))
 			return fd;
 		MUST(errno == EADDRINUSE);
@@ -744,7 +724,7 @@ static int listen_high(unsigned *port)
 static void run(struct run *r)
 {
 	unsigned port = LOW_PORT;
-	int listener = r->how & F_HOST ? listen_high(&port) : -1;
+	int listener = r->how & F_LISTEN ? listen_high(&port) : -1;
 
 	r->qpn = port << 8 | 1;
 	r->w.qp = new_qp(r->how & F_UC ? IBV_QPT_UC : IBV_QPT_RC, dev.cq);
@@ -752,9 +732,9 @@ static void run(struct run *r)
 	connect_qp(r->w.qp, r->qpn, SQ_PSN, RQ_PSN);
 	for (int i = 0; i < 6 && r->how & F_REQUESTS; i++)
 		post_one(r);
-	if (!(r->how & F_HOST))
+	if (!(r->how & F_LISTEN))
 		offer_file(r);
-	if (r->how & F_HOST ? host(r, listener) : visit(r))
+	if (r->how & F_LISTEN ? link_accept(r, listener) : link_connect(r))
 		talk(r);
 	if (listener >= 0)
 		close(listener);
@@ -786,8 +766,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	memcpy(bytes, data, size);
 	put_keys(bytes + 1, size - 1);
 	r.how = bytes[0];
-	r.at = bytes + 1;
-	r.end = bytes + size;
+	r.in = (struct input){ bytes + 1, bytes + size };
 	run(&r);
 	free(bytes);
 	return 0;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* For fuzz targets: what must hold, and for how long it may be waited for. */
+/* For fuzz targets: MUST() aborts when a condition does not hold. PATIENCE_S is how long
+ * a target may wait for a condition. */
 #ifndef ANYRDMA_FUZZ_MUST_H
 #define ANYRDMA_FUZZ_MUST_H
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* For fuzz targets whose input is a peer of a real QP: the device, three regions with
- * guards around them, the QP's states and work, and what must hold whatever the peer
- * does. To be included by one file of a program. */
+/* For fuzz targets that play the peer of a real QP: the device, three regions with guards
+ * around them, the states of the QP and its work requests, and checks of what must hold
+ * whatever the peer does. Included by one file of a program. */
 #ifndef ANYRDMA_FUZZ_VICTIM_H
 #define ANYRDMA_FUZZ_VICTIM_H
 

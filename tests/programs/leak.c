@@ -4,13 +4,13 @@
  * connections with data, endpoints. Its own checks: each step works, and the
  * second half of the rounds leaves no descriptor and no memory more than the first
  * (memory: only where the allocator is glibc's own). */
+#include "inuse.h"
 #include "t.h"
 
 #include <rdma/rdma_cma.h>
 #include <rdma/rdma_verbs.h>
 
 #include <arpa/inet.h>
-#include <dirent.h>
 #include <fcntl.h>
 #include <malloc.h>
 #include <netdb.h>
@@ -38,18 +38,6 @@ struct pair {
 	struct end a, p;	 /* active, passive */
 };
 
-static int descriptors(void)
-{
-	DIR *dir = opendir("/proc/self/fd");
-	int n = 0;
-
-	while (dir && readdir(dir))
-		n++;
-	if (dir)
-		closedir(dir);
-	return n;
-}
-
 /* What is in use. A closed stream is read to its end in the background, and its
  * timers may outlive it for some seconds: the count once it has not changed for
  * longer than that. */
@@ -62,7 +50,7 @@ static struct use use_now(void)
 {
 	struct mallinfo2 m = mallinfo2();
 
-	return (struct use){ descriptors(), m.uordblks + m.hblkhd };
+	return (struct use){ inuse_fds(), m.uordblks + m.hblkhd };
 }
 
 static struct use settled(void)
@@ -307,16 +295,22 @@ static void destroyed_connected(void)
 	listener_close(&c);
 }
 
-static void rejected(void)
+/* Up to a request that nobody has fetched. */
+static bool pair_request(struct pair *c)
 {
 	struct rdma_conn_param param = { .retry_count = 7 };
+
+	c->a.id = resolved(c);
+	return c->a.id && end_open(&c->a, false) &&
+	       CHECK(rdma_connect(c->a.id, &param) == 0);
+}
+
+static void rejected(void)
+{
 	struct pair c = { 0 };
 	struct rdma_cm_id *id;
 
-	REQUIRE(listener_open(&c));
-	c.a.id = resolved(&c);
-	REQUIRE(c.a.id && end_open(&c.a, false));
-	REQUIRE(rdma_connect(c.a.id, &param) == 0);
+	REQUIRE(listener_open(&c) && pair_request(&c));
 	id = expect(c.lch, RDMA_CM_EVENT_CONNECT_REQUEST);
 	REQUIRE(id);
 	CHECK(rdma_reject(id, "no", 3) == 0);
@@ -329,14 +323,10 @@ static void rejected(void)
 /* A request that is never fetched, an address that is never asked for. */
 static void abandoned(void)
 {
-	struct rdma_conn_param param = { .retry_count = 7 };
 	struct pair c = { 0 };
 	struct rdma_cm_id *id;
 
-	REQUIRE(listener_open(&c));
-	c.a.id = resolved(&c);
-	REQUIRE(c.a.id && end_open(&c.a, false));
-	REQUIRE(rdma_connect(c.a.id, &param) == 0);
+	REQUIRE(listener_open(&c) && pair_request(&c));
 	REQUIRE(rdma_create_id(c.ach, &id, NULL, RDMA_PS_TCP) == 0);
 	CHECK(rdma_resolve_addr(id, NULL, (struct sockaddr *)&c.addr, WAIT_MS) == 0);
 	CHECK(rdma_destroy_id(id) == 0);

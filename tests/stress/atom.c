@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Words that everybody changes: each value is the old one of one change only, and
- * in the end as many changes are in the word as were acknowledged, or, where some
- * were lost with their QP, between that and those posted. */
+/* Words that several QPs change by atomics. Each value is returned as the old one of one
+ * change only. In the end the word contains as many changes as were acknowledged; where
+ * some were lost with their QP, between that and as many as were posted. */
 #include "stress.h"
 
 /* The owner's own changes: the device's are atomic to the processor, too. */

@@ -229,3 +229,22 @@ void *cq_events(void *arg)
 	}
 	return NULL;
 }
+
+void stash_add(struct stash *st, struct ep *e, const struct ibv_wc *wc,
+	       const uint32_t *head, void (*apply)(struct ep *e, const struct ibv_wc *wc))
+{
+	if (st->n == STASH)
+		fail(e, "%u completions wait for that of number %u", st->n, *head);
+	st->wc[st->n++] = *wc;
+	for (unsigned i = 0; i < st->n;) {
+		struct ibv_wc turn = st->wc[i];
+
+		if ((uint32_t)turn.wr_id != *head) {
+			i++;
+			continue;
+		}
+		st->wc[i] = st->wc[--st->n];
+		apply(e, &turn);
+		i = 0;
+	}
+}

@@ -285,26 +285,6 @@ static void apply(struct ep *e, const struct ibv_wc *wc)
 	ep_moved(e);
 }
 
-static void apply_in_turn(struct ep *e, const struct ibv_wc *wc)
-{
-	struct stash *st = &e->rq.stash;
-
-	if (st->n == STASH)
-		fail(e, "%u completions wait for that of receive %u", st->n, e->rq.head);
-	st->wc[st->n++] = *wc;
-	for (unsigned i = 0; i < st->n;) {
-		struct ibv_wc turn = st->wc[i];
-
-		if ((uint32_t)turn.wr_id != e->rq.head) {
-			i++;
-			continue;
-		}
-		st->wc[i] = st->wc[--st->n];
-		apply(e, &turn);
-		i = 0;
-	}
-}
-
 void rq_completed(struct ep *e, const struct ibv_wc *wc, uint64_t began)
 {
 	uint32_t gen = (uint32_t)(wc->wr_id >> 32) & 0xffff;
@@ -314,7 +294,7 @@ void rq_completed(struct ep *e, const struct ibv_wc *wc, uint64_t began)
 	if (!q->live || gen != (e->gen & 0xffff))
 		ep_late(e, gen, began, "receive");
 	else if (e->side->cq[my_cfg(e)->recv_cq].mode == CQ_RACY)
-		apply_in_turn(e, wc);
+		stash_add(&q->stash, e, wc, &q->head, apply);
 	else
 		apply(e, wc);
 	pthread_mutex_unlock(&q->lock);

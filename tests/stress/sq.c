@@ -438,27 +438,6 @@ static void apply(struct ep *e, const struct ibv_wc *wc)
 	ep_moved(e);
 }
 
-/* On a CQ that several threads poll, all are signalled: each has its turn. */
-static void apply_in_turn(struct ep *e, const struct ibv_wc *wc)
-{
-	struct stash *st = &e->sq.stash;
-
-	if (st->n == STASH)
-		fail(e, "%u completions wait for that of request %u", st->n, e->sq.head);
-	st->wc[st->n++] = *wc;
-	for (unsigned i = 0; i < st->n;) {
-		struct ibv_wc turn = st->wc[i];
-
-		if ((uint32_t)turn.wr_id != e->sq.head) {
-			i++;
-			continue;
-		}
-		st->wc[i] = st->wc[--st->n];
-		apply(e, &turn);
-		i = 0;
-	}
-}
-
 void sq_completed(struct ep *e, const struct ibv_wc *wc, uint64_t began)
 {
 	uint32_t gen = (uint32_t)(wc->wr_id >> 32) & 0xffff;
@@ -467,8 +446,8 @@ void sq_completed(struct ep *e, const struct ibv_wc *wc, uint64_t began)
 	pthread_mutex_lock(&q->lock);
 	if (!q->live || gen != (e->gen & 0xffff))
 		ep_late(e, gen, began, "send");
-	else if (e->side->cq[my_cfg(e)->send_cq].mode == CQ_RACY)
-		apply_in_turn(e, wc);
+	else if (e->side->cq[my_cfg(e)->send_cq].mode == CQ_RACY) /* all are signalled */
+		stash_add(&q->stash, e, wc, &q->head, apply);
 	else
 		apply(e, wc);
 	pthread_mutex_unlock(&q->lock);

@@ -107,6 +107,12 @@ struct stash {
 	unsigned n;
 	struct ibv_wc wc[STASH];
 };
+struct ep;
+/* Adds wc, then applies all whose turn it is: the number in wr_id is *head, which apply()
+ * moves on. */
+void stash_add(struct stash *st, struct ep *e, const struct ibv_wc *wc,
+	       const uint32_t *head,
+	       void (*apply)(struct ep *e, const struct ibv_wc *wc));
 
 /* A place in the ring of the peer that must not be overwritten: a write that the
  * peer has not looked at, or an unanswered read. */

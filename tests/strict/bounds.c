@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* One byte too far, at either end, on either side; the end of the address space;
- * requests of no bytes; receives that are too small. */
+/* Accesses that begin one byte before or end one byte behind a region, at the requester
+ * and at the responder; ranges at the end of the address space; requests of no bytes;
+ * receives that are too small. */
 #include "strict.h"
 
 /* Small, copied, placed directly, more than one frame of any transport. */

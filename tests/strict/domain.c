@@ -2,26 +2,36 @@
 /* Protection domains of regions, SRQs, windows and address handles. */
 #include "strict.h"
 
-static void remote_region_of_another_pd(void)
-{
-	struct conf_buf other;
-	struct ibv_pd *pd;
+/* Memory of an end in another PD than its QP's. */
+static struct conf_buf other;
+static struct ibv_pd *other_pd;
 
-	st_open(NULL);
-	MUST(pd = ibv_alloc_pd(p.ctx));
-	other = st_buf(pd, 8192, CONF_RW, 5);
-	st_all_refused(other.p, other.mr->rkey);
+static void open_other(const struct st_end *e)
+{
+	MUST(other_pd = ibv_alloc_pd(e->ctx));
+	other = st_buf(other_pd, 8192, CONF_RW, 5);
+}
+
+/* Nothing has changed there. */
+static void close_other(void)
+{
 	st_untouched(&other, 5);
 	st_buf_free(&other);
-	EQ(ibv_dealloc_pd(pd), 0);
+	EQ(ibv_dealloc_pd(other_pd), 0);
+}
+
+static void remote_region_of_another_pd(void)
+{
+	st_open(NULL);
+	open_other(&p);
+	st_all_refused(other.p, other.mr->rkey);
+	close_other();
 	st_close();
 }
 
 /* PDs of two contexts are never the same. */
 static void remote_region_of_another_context(void)
 {
-	struct conf_buf other;
-
 	st_open(NULL);
 	other = st_buf(a.pd, 8192, CONF_RW, 5); /* the requester's own */
 	st_all_refused(other.p, other.mr->rkey);
@@ -32,58 +42,62 @@ static void remote_region_of_another_context(void)
 
 static void local_region_of_another_pd(void)
 {
-	struct conf_buf other;
-	struct ibv_pd *pd;
-
 	st_open(NULL);
-	MUST(pd = ibv_alloc_pd(a.ctx));
-	other = st_buf(pd, 8192, CONF_RW, 5);
+	open_other(&a);
 	st_all_sends_refused(conf_sge(&other, 0, 8));
 	st_again(NULL);
 	st_all_answers_refused(conf_sge(&other, 0, 8));
-	st_untouched(&other, 5);
-	st_buf_free(&other);
-	EQ(ibv_dealloc_pd(pd), 0);
+	close_other();
 	st_close();
 }
 
 static void receive_into_another_pd(void)
 {
-	struct conf_buf other;
 	struct ibv_sge sge;
-	struct ibv_pd *pd;
 
 	st_open(NULL);
-	MUST(pd = ibv_alloc_pd(p.ctx));
-	other = st_buf(pd, 8192, CONF_RW, 5);
+	open_other(&p);
 	sge = conf_sge(&other, 0, 8192);
 	st_recv_refused(&sge, 1, 4096, IBV_WC_LOC_PROT_ERR, IBV_WC_REM_OP_ERR);
-	st_untouched(&other, 5);
 	st_untouched(&p.b, ST_SEED_P);
 	st_event(&p, ST_NONE); /* the completion says it */
-	st_buf_free(&other);
-	EQ(ibv_dealloc_pd(pd), 0);
+	close_other();
 	st_close();
 }
 
-static struct ibv_pd *srq_pd;
-
-static struct ibv_pd *make_srq_pd(void)
+/* p receives from an SRQ in the other PD, which has the other memory, too. */
+static struct ibv_pd *make_other_pd(void)
 {
-	MUST(srq_pd = ibv_alloc_pd(p.ctx));
-	return srq_pd;
+	MUST(other_pd = ibv_alloc_pd(p.ctx));
+	return other_pd;
+}
+
+static void open_srq(void)
+{
+	struct st_opt opt = { .srq_wr = 8, .srq_pd = make_other_pd };
+
+	st_open(&opt);
+	other = st_buf(other_pd, 8192, CONF_RW, 5);
+}
+
+static void close_srq(void)
+{
+	EQ(ibv_destroy_qp(p.qp), 0);
+	EQ(ibv_destroy_srq(p.srq), 0);
+	p.qp = NULL;
+	p.srq = NULL;
+	st_buf_free(&other);
+	EQ(ibv_dealloc_pd(other_pd), 0);
+	st_close();
 }
 
 /* A receive of an SRQ is checked against the SRQ's PD, not the QP's. */
 static void srq_of_another_pd(void)
 {
-	struct st_opt opt = { .srq_wr = 8, .srq_pd = make_srq_pd };
 	struct ibv_sge sge, from;
-	struct conf_buf other;
 	struct ibv_send_wr wr;
 
-	st_open(&opt);
-	other = st_buf(srq_pd, 8192, CONF_RW, 5);
+	open_srq();
 	sge = conf_sge(&other, 0, 8192);
 	OK(st_recv(&p, 1, &sge, 1));
 	from = conf_sge(&a.b, 0, 100);
@@ -100,38 +114,23 @@ static void srq_of_another_pd(void)
 	conf_wc_is(a.scq, 2, IBV_WC_REM_OP_ERR);
 	conf_qp_wait(p.qp, IBV_QPS_ERR);
 	st_untouched(&p.b, ST_SEED_P);
-	EQ(ibv_destroy_qp(p.qp), 0);
-	EQ(ibv_destroy_srq(p.srq), 0);
-	p.qp = NULL;
-	p.srq = NULL;
-	st_buf_free(&other);
-	EQ(ibv_dealloc_pd(srq_pd), 0);
-	st_close();
+	close_srq();
 }
 
 /* The other way: the QP's remote rights are still the QP's PD's. */
 static void write_to_the_pd_of_the_srq(void)
 {
-	struct st_opt opt = { .srq_wr = 8, .srq_pd = make_srq_pd };
-	struct conf_buf other;
 	struct ibv_send_wr wr;
 	struct ibv_sge sge;
 
-	st_open(&opt);
-	other = st_buf(srq_pd, 8192, CONF_RW, 5);
+	open_srq();
 	sge = conf_sge(&a.b, 0, 64);
 	wr = st_rdma(IBV_WR_RDMA_WRITE, &sge, 1, other.p, other.mr->rkey);
 	OK(conf_post(a.qp, &wr));
 	conf_wc_is(a.scq, 2, IBV_WC_REM_ACCESS_ERR);
 	st_event(&p, IBV_EVENT_QP_ACCESS_ERR);
 	st_untouched(&other, 5);
-	EQ(ibv_destroy_qp(p.qp), 0);
-	EQ(ibv_destroy_srq(p.srq), 0);
-	p.qp = NULL;
-	p.srq = NULL;
-	st_buf_free(&other);
-	EQ(ibv_dealloc_pd(srq_pd), 0);
-	st_close();
+	close_srq();
 }
 
 static struct ibv_mw *bound_window(struct ibv_pd *pd, struct ibv_mr *mr, int rights)
@@ -192,7 +191,7 @@ static void window_of_another_pd(void)
 static void window_through_a_qp_of_another_pd(void)
 {
 	struct ibv_qp_init_attr attr = { .qp_type = IBV_QPT_RC, .cap = CONF_CAP(4, 4, 1) };
-	struct st_end other = { 0 }, saved;
+	struct st_end saved;
 	struct conf_buf b;
 	struct ibv_mw *mw;
 	struct ibv_pd *pd;
@@ -203,11 +202,9 @@ static void window_through_a_qp_of_another_pd(void)
 	/* p's QP is replaced by one of another PD. */
 	saved = p;
 	MUST(pd = ibv_alloc_pd(p.ctx));
-	other = p;
 	attr.send_cq = p.scq;
 	attr.recv_cq = p.rcq;
-	MUST(other.qp = ibv_create_qp(pd, &attr));
-	p = other;
+	MUST(p.qp = ibv_create_qp(pd, &attr));
 	EQ(conf_qp_to(a.qp, IBV_QPS_RESET), 0);
 	st_init(&a, NULL);
 	st_init(&p, NULL);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Keys that are wrong, or no longer right. */
+/* Keys that do not exist, and keys of regions that were deregistered or registered
+ * anew. */
 #include "strict.h"
 
 static void wrong_rkeys(void)
@@ -228,6 +229,39 @@ static void refused_reregistration(void)
 	st_close();
 }
 
+/* b is deregistered, and has other bytes from then on, while a's requests first..n-1 are
+ * under way. They succeed up to one that fails with `status`, and those behind it are
+ * flushed. Returns how many have succeeded. */
+static int dereg_under_way(struct conf_buf *b, int first, int n, int status)
+{
+	int good = first;
+	bool failed = false;
+
+	EQ(ibv_dereg_mr(b->mr), 0);
+	b->mr = NULL;
+	st_fill(b, 9);
+	for (int i = first; i < n; i++) {
+		struct ibv_wc wc;
+
+		conf_wc(a.scq, &wc);
+		EQ(wc.wr_id, i);
+		if (!failed && (int)wc.status == status)
+			failed = true;
+		else
+			EQ(wc.status, failed ? IBV_WC_WR_FLUSH_ERR : IBV_WC_SUCCESS);
+		good += !wc.status;
+	}
+	return good;
+}
+
+/* Some bytes of what was moved are those that b had before. */
+static void has_old_bytes(const uint8_t *moved, struct conf_buf *b)
+{
+	st_fill(b, 5);
+	for (size_t k = 0; k < b->len; k += 61)
+		EQ(moved[k], b->p[k]);
+}
+
 /* When ibv_dereg_mr() has returned, the memory is the application's: writes that
  * are under way have ended, and none comes later. */
 static void nothing_is_written_after_dereg(void)
@@ -239,27 +273,14 @@ static void nothing_is_written_after_dereg(void)
 		struct conf_buf b = st_buf(p.pd, 65536, CONF_RW, 5);
 		struct ibv_sge sge = conf_sge(&a.b, 0, 65536);
 		struct ibv_send_wr wr = st_rdma(IBV_WR_RDMA_WRITE, &sge, 1, b.p, b.mr->rkey);
-		struct ibv_wc wc;
-		int failed = 0;
 
-		memset(&wc, 0, sizeof(wc));
 		for (int i = 0; i < 8; i++) {
 			wr.wr_id = i;
 			OK(conf_post(a.qp, &wr));
 		}
 		for (int i = 0; i < round % 4; i++)
 			conf_wc_ok(a.scq, i);
-		EQ(ibv_dereg_mr(b.mr), 0);
-		b.mr = NULL;
-		st_fill(&b, 9);
-		for (int i = round % 4; i < 8; i++) {
-			conf_wc(a.scq, &wc);
-			EQ(wc.wr_id, i);
-			if (wc.status == IBV_WC_REM_ACCESS_ERR)
-				EQ(failed++, 0);
-			else
-				EQ(wc.status, failed ? IBV_WC_WR_FLUSH_ERR : IBV_WC_SUCCESS);
-		}
+		dereg_under_way(&b, round % 4, 8, IBV_WC_REM_ACCESS_ERR);
 		st_untouched(&b, 9);
 		st_buf_free(&b);
 		st_again(&opt);
@@ -277,7 +298,7 @@ static void nothing_is_read_after_dereg(void)
 		struct conf_buf b = st_buf(p.pd, 32768, CONF_RW, 5);
 		struct ibv_send_wr wr[8];
 		struct ibv_sge sge[8];
-		int failed = 0;
+		int good;
 
 		for (int i = 0; i < 8; i++) {
 			sge[i] = conf_sge(&a.b, i * 32768, 32768);
@@ -287,23 +308,9 @@ static void nothing_is_read_after_dereg(void)
 		OK(conf_post(a.qp, wr));
 		for (int i = 0; i < round % 4; i++)
 			conf_wc_ok(a.scq, i);
-		EQ(ibv_dereg_mr(b.mr), 0);
-		b.mr = NULL;
-		st_fill(&b, 9);
-		for (int i = round % 4; i < 8; i++) {
-			struct ibv_wc wc;
-
-			conf_wc(a.scq, &wc);
-			EQ(wc.wr_id, i);
-			if (wc.status == IBV_WC_REM_ACCESS_ERR)
-				EQ(failed++, 0);
-			else
-				EQ(wc.status, failed ? IBV_WC_WR_FLUSH_ERR : IBV_WC_SUCCESS);
-		}
-		st_fill(&b, 5);
-		for (int i = 0; i < 8 && !failed; i++)
-			for (int k = 0; k < 32768; k += 61)
-				EQ(a.b.p[i * 32768 + k], b.p[k]);
+		good = dereg_under_way(&b, round % 4, 8, IBV_WC_REM_ACCESS_ERR);
+		for (int i = 0; i < good; i++)
+			has_old_bytes(a.b.p + i * 32768, &b);
 		st_buf_free(&b);
 		st_again(&opt);
 	}
@@ -316,35 +323,19 @@ static void nothing_is_sent_after_dereg(void)
 	st_open(NULL);
 	for (int round = 0; round < 20; round++) {
 		struct conf_buf b = st_buf(a.pd, 65536, CONF_RW, 5);
+		struct ibv_sge sge = conf_sge(&b, 0, 65536);
 		struct ibv_send_wr wr[4];
-		struct ibv_sge sge;
-		int failed = 0, good = 0;
+		int good;
 
-		sge = conf_sge(&b, 0, 65536);
 		for (int i = 0; i < 4; i++) {
 			wr[i] = conf_rdma(i, IBV_WR_RDMA_WRITE, &sge, 1, p.b.p + i * 65536,
 					  p.b.mr->rkey);
 			wr[i].next = i < 3 ? &wr[i + 1] : NULL;
 		}
 		OK(conf_post(a.qp, wr));
-		EQ(ibv_dereg_mr(b.mr), 0);
-		b.mr = NULL;
-		st_fill(&b, 9);
-		for (int i = 0; i < 4; i++) {
-			struct ibv_wc wc;
-
-			conf_wc(a.scq, &wc);
-			EQ(wc.wr_id, i);
-			if (wc.status == IBV_WC_LOC_PROT_ERR)
-				EQ(failed++, 0);
-			else
-				EQ(wc.status, failed ? IBV_WC_WR_FLUSH_ERR : IBV_WC_SUCCESS);
-			good += !wc.status;
-		}
-		st_fill(&b, 5);
+		good = dereg_under_way(&b, 0, 4, IBV_WC_LOC_PROT_ERR);
 		for (int i = 0; i < good; i++)
-			for (int k = 0; k < 65536; k += 61)
-				EQ(p.b.p[i * 65536 + k], b.p[k]);
+			has_old_bytes(p.b.p + i * 65536, &b);
 		st_buf_free(&b);
 		st_again(NULL);
 	}

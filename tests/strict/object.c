@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* What is in use cannot be destroyed, and is not harmed by the attempt. */
+/* An object that others use cannot be destroyed, and works on after the attempt. Memory
+ * is not touched any more when its QP has ended. */
 #include "strict.h"
 
 static void pd_in_use(void)
@@ -173,63 +174,50 @@ static void context_with_objects(void)
 	_exit(0);
 }
 
-/* When a QP's own application has put it into ERR or RESET, or destroyed it, memory is
- * left alone from then on: the responder's by writes that are still coming ... */
-static void nothing_is_written_after_the_end(void)
+/* a has eight requests of this kind under way when the application of `e` puts e's QP
+ * into ERR (0) or RESET (1), or destroys it (2): e's memory is left alone from then
+ * on. */
+static void check_untouched_after(int opcode, struct st_end *e, int how, bool begun)
 {
 	struct st_opt opt = { .timeout = 8, .retry = 1 };
+	struct ibv_send_wr wr;
+	struct ibv_sge sge;
 
-	for (int how = 0; how < 3; how++)
-		for (int round = 0; round < 4; round++) {
-			struct ibv_sge sge;
-			struct ibv_send_wr wr;
-
-			st_open(&opt);
-			sge = conf_sge(&a.b, 0, ST_LEN);
-			wr = conf_rdma(1, IBV_WR_RDMA_WRITE, &sge, 1, p.b.p, p.b.mr->rkey);
-			for (int i = 0; i < 8; i++)
-				OK(conf_post(a.qp, &wr));
-			if (round)
-				conf_wc_ok(a.scq, 1);
-			if (how < 2)
-				EQ(conf_qp_to(p.qp, how ? IBV_QPS_RESET : IBV_QPS_ERR),
-				   0);
-			else
-				EQ(ibv_destroy_qp(p.qp), 0);
-			p.qp = how < 2 ? p.qp : NULL;
-			st_fill(&p.b, 77);
-			conf_wc_none(p.rcq, ST_QUIET);
-			st_untouched(&p.b, 77);
-			st_close();
-		}
+	st_open(e == &p ? &opt : NULL);
+	sge = conf_sge(&a.b, 0, ST_LEN);
+	wr = conf_rdma(1, opcode, &sge, 1, p.b.p, p.b.mr->rkey);
+	for (int i = 0; i < 8; i++)
+		OK(conf_post(a.qp, &wr));
+	if (begun)
+		conf_wc_ok(a.scq, 1);
+	if (how < 2)
+		EQ(conf_qp_to(e->qp, how ? IBV_QPS_RESET : IBV_QPS_ERR), 0);
+	else
+		EQ(ibv_destroy_qp(e->qp), 0);
+	e->qp = how < 2 ? e->qp : NULL;
+	st_fill(&e->b, 77);
+	conf_wc_none(p.rcq, ST_QUIET);
+	st_untouched(&e->b, 77);
+	st_close();
 }
 
-/* ... and the requester's by answers. */
-static void nothing_is_answered_after_the_end(void)
+static void check_untouched(int opcode, struct st_end *e)
 {
 	for (int how = 0; how < 3; how++)
-		for (int round = 0; round < 4; round++) {
-			struct ibv_sge sge;
-			struct ibv_send_wr wr;
+		for (int round = 0; round < 4; round++)
+			check_untouched_after(opcode, e, how, round > 0);
+}
 
-			st_open(NULL);
-			sge = conf_sge(&a.b, 0, ST_LEN);
-			wr = conf_rdma(1, IBV_WR_RDMA_READ, &sge, 1, p.b.p, p.b.mr->rkey);
-			for (int i = 0; i < 8; i++)
-				OK(conf_post(a.qp, &wr));
-			if (round)
-				conf_wc_ok(a.scq, 1);
-			if (how < 2)
-				EQ(conf_qp_to(a.qp, how ? IBV_QPS_RESET : IBV_QPS_ERR),
-				   0);
-			else
-				EQ(ibv_destroy_qp(a.qp), 0);
-			a.qp = how < 2 ? a.qp : NULL;
-			st_fill(&a.b, 77);
-			conf_wc_none(p.rcq, ST_QUIET);
-			st_untouched(&a.b, 77);
-			st_close();
-		}
+/* The responder's memory, by writes that are still coming. */
+static void nothing_is_written_after_the_end(void)
+{
+	check_untouched(IBV_WR_RDMA_WRITE, &p);
+}
+
+/* The requester's, by answers. */
+static void nothing_is_answered_after_the_end(void)
+{
+	check_untouched(IBV_WR_RDMA_READ, &a);
 }
 
 static const struct conf_case cases[] = {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* In which order things happen at the responder, and become visible there. */
+/* The order in which the responder carries out requests, and in which their bytes become
+ * visible there. */
 #include "strict.h"
 #include "watch.h"
 

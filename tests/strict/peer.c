@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* What depends on the other end: how many reads it serves, whether it has receives,
- * whether it is there. */
+/* Requests whose result depends on the responder: how many reads it serves at once,
+ * whether it has posted receives, whether it exists. */
 #include "strict.h"
 
 #include <signal.h>

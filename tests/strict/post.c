@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* What is refused when it is posted: too many SGEs, too much inline data, too long
- * messages, wrong atomics, wrong states, full queues. A refused work request leaves
- * no trace: those before it in the chain are carried out, the QP goes on. */
+/* Work requests that are refused when they are posted: too many SGEs, too much inline
+ * data, messages that are too long, wrong atomics, wrong states, full queues. A refused
+ * request changes nothing: those before it in the chain are carried out, and the QP works
+ * on. */
 #include "strict.h"
 
 #include <sys/mman.h>
@@ -431,54 +432,47 @@ static void send_queue_full(void)
 	st_close();
 }
 
-static void receive_queue_full(void)
+/* The same of p's receives: max of them. */
+static void check_receives_full(unsigned max)
 {
-	struct st_opt opt = { .recv_wr = 5 };
 	struct ibv_recv_wr wr[4], *bad = NULL;
-	unsigned max, n;
+	unsigned n;
 
-	st_open(&opt);
-	max = granted(p.qp).max_recv_wr;
 	CHECK(max >= 5 && max < 60);
 	for (n = 0; n < max - 1; n++)
-		EQ(recv_empty(p.qp, n), 0);
+		EQ(st_recv(&p, n, NULL, 0), 0);
 	for (int i = 0; i < 4; i++)
-		wr[i] = (struct ibv_recv_wr){ .wr_id = n + i, .next = i < 3 ? &wr[i + 1] : NULL };
-	EQ(ibv_post_recv(p.qp, wr, &bad), ENOMEM);
+		wr[i] = (struct ibv_recv_wr){ .wr_id = n + i,
+					      .next = i < 3 ? &wr[i + 1] : NULL };
+	EQ(p.srq ? ibv_post_srq_recv(p.srq, wr, &bad) : ibv_post_recv(p.qp, wr, &bad),
+	   ENOMEM);
 	CHECK(bad == &wr[1]);
 	for (unsigned i = 0; i < max; i++) {
 		EQ(post_empty(a.qp, 7), 0);
 		conf_wc_ok(a.scq, 7);
 		conf_wc_ok(p.rcq, i);
-		EQ(recv_empty(p.qp, max + i), 0);
-		EQ(recv_empty(p.qp, 99), ENOMEM);
+		EQ(st_recv(&p, max + i, NULL, 0), 0);
+		EQ(st_recv(&p, 99, NULL, 0), ENOMEM);
 	}
+}
+
+static void receive_queue_full(void)
+{
+	struct st_opt opt = { .recv_wr = 5 };
+
+	st_open(&opt);
+	check_receives_full(granted(p.qp).max_recv_wr);
 	st_close();
 }
 
 static void shared_receive_queue_full(void)
 {
 	struct st_opt opt = { .srq_wr = 5 };
-	struct ibv_recv_wr wr[4], *bad = NULL;
 	struct ibv_srq_attr attr;
-	unsigned n;
 
 	st_open(&opt);
 	EQ(ibv_query_srq(p.srq, &attr), 0);
-	CHECK(attr.max_wr >= 5 && attr.max_wr < 60);
-	for (n = 0; n < attr.max_wr - 1; n++)
-		EQ(st_recv(&p, n, NULL, 0), 0);
-	for (int i = 0; i < 4; i++)
-		wr[i] = (struct ibv_recv_wr){ .wr_id = n + i, .next = i < 3 ? &wr[i + 1] : NULL };
-	EQ(ibv_post_srq_recv(p.srq, wr, &bad), ENOMEM);
-	CHECK(bad == &wr[1]);
-	for (unsigned i = 0; i < attr.max_wr; i++) {
-		EQ(post_empty(a.qp, 7), 0);
-		conf_wc_ok(a.scq, 7);
-		conf_wc_ok(p.rcq, i);
-		EQ(st_recv(&p, attr.max_wr + i, NULL, 0), 0);
-		EQ(st_recv(&p, 99, NULL, 0), ENOMEM);
-	}
+	check_receives_full(attr.max_wr);
 	st_close();
 }
 

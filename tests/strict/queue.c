@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Completion queues that overrun, unsignalled work, the order of completions, and
- * which request a failure names. */
+/* Completion queues that overrun, unsignalled requests, the order of completions, and
+ * which request a completion with an error names. */
 #include "strict.h"
 
 static struct ibv_send_wr write_wr(uint64_t wr_id, struct ibv_sge *sge)
@@ -49,15 +49,22 @@ static void check_overrun(struct st_end *e, struct ibv_cq *cq, int room)
 	st_event(e, ST_NONE);
 }
 
+/* Opens, and returns how many completions this CQ holds: fewer than can be posted, or the
+ * case is skipped. */
+static int open_small(const struct st_opt *opt, struct ibv_cq **cq)
+{
+	st_open(opt);
+	if ((*cq)->cqe >= 58)
+		SKIP("the smallest CQ has %d entries", (*cq)->cqe);
+	return (*cq)->cqe;
+}
+
 static void send_completions_overrun(void)
 {
 	struct st_opt opt = { .send_wr = 60, .cqe = 6 };
 	int room;
 
-	st_open(&opt);
-	room = a.scq->cqe;
-	if (room >= 58)
-		SKIP("the smallest CQ has %d entries", room);
+	room = open_small(&opt, &a.scq);
 	for (int i = 0; i < room + 2; i++)
 		if (post_write(i, IBV_SEND_SIGNALED))
 			FAIL("posting %d", i);
@@ -74,10 +81,7 @@ static void receive_completions_overrun(void)
 	struct ibv_wc wc;
 	int room;
 
-	st_open(&opt);
-	room = p.rcq->cqe;
-	if (room >= 58)
-		SKIP("the smallest CQ has %d entries", room);
+	room = open_small(&opt, &p.rcq);
 	for (int i = 0; i < room + 2; i++)
 		OK(st_recv(&p, i, NULL, 0));
 	for (int i = 0; i < room + 1; i++) {
@@ -100,10 +104,7 @@ static void overrun_of_a_shared_queue(void)
 	struct ibv_qp *other;
 	int room;
 
-	st_open(&opt);
-	room = a.scq->cqe;
-	if (room >= 58)
-		SKIP("the smallest CQ has %d entries", room);
+	room = open_small(&opt, &a.scq);
 	attr.send_cq = a.scq;
 	attr.recv_cq = a.rcq;
 	MUST(other = ibv_create_qp(a.pd, &attr));
@@ -121,10 +122,7 @@ static void full_completion_queue(void)
 	struct st_opt opt = { .send_wr = 60, .cqe = 6 };
 	int room;
 
-	st_open(&opt);
-	room = a.scq->cqe;
-	if (room >= 58)
-		SKIP("the smallest CQ has %d entries", room);
+	room = open_small(&opt, &a.scq);
 	for (int round = 0; round < 3; round++) {
 		for (int i = 0; i < room; i++)
 			OK(post_write(i, IBV_SEND_SIGNALED));

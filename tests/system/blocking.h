@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Descriptors that have whoever uses or closes them wait, for as long as another process
- * likes. */
+/* Descriptors that block the thread that uses or closes them, until the process that made
+ * them ends that. A peer may pass such a descriptor to the library. */
 #ifndef ANYRDMA_TESTS_BLOCKING_H
 #define ANYRDMA_TESTS_BLOCKING_H
 
@@ -11,10 +11,10 @@ enum blocking_kind {
 	BLOCKING_PIPE,	 /* full */
 };
 
-/* A new one. -1: there is no such thing here, or not for us. Files are those of a daemon that
- * ends when this process or its parent does. */
+/* Makes one; -1: the kernel has no such thing, or does not allow it. Files belong to a
+ * daemon that ends when this process or its parent does. */
 int blocking_new(enum blocking_kind kind);
-/* All of them let go of those who wait. */
+/* Wakes all who are blocked by one of them. */
 void blocking_end(void);
 
 #endif

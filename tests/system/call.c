@@ -1,32 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Connections between processes of one host that share memory, and those where they
- * cannot: which way they take, who is reached, and that the events are the same. */
+/* Connections between processes of one host: when they use shared memory and when TCP,
+ * which listener they reach, and that the events are the same. */
 #include "lab.h"
 
 #include <sys/wait.h>
 
 enum { REJECTED_NO_LISTENER = 8, REJECTED_CONSUMER = 28 };
-
-static void transport(const char *how)
-{
-	setenv("ANYRDMA_TRANSPORT", how, 1);
-}
-
-/* Established TCP connections of this RDMA port, from either end of them. */
-static int tcp_connections(uint16_t port)
-{
-	FILE *f = fopen("/proc/self/net/tcp", "r");
-	unsigned local, remote, state, n = 0;
-	char line[256];
-
-	MUST(f);
-	while (fgets(line, sizeof(line), f))
-		if (sscanf(line, " %*d: %*x:%x %*x:%x %x", &local, &remote, &state) == 3 &&
-		    state == 1 && remote == lab_tcp_port(port))
-			n++;
-	fclose(f);
-	return (int)n;
-}
 
 /* ---- servers ------------------------------------------------------------------------ */
 
@@ -52,10 +31,8 @@ static struct rdma_cm_id *listen_on(struct rdma_event_channel *ch, uint16_t port
 static void serve_one(struct rdma_event_channel *ch, uint8_t name)
 {
 	struct rdma_conn_param param = conf_param();
-	struct rdma_cm_event *ev = conf_get(ch, NULL, RDMA_CM_EVENT_CONNECT_REQUEST);
-	struct rdma_cm_id *id = ev->id;
+	struct rdma_cm_id *id = conf_request(ch);
 
-	OK(rdma_ack_cm_event(ev));
 	conf_qp(id, 4);
 	param.private_data = &name;
 	param.private_data_len = 1;
@@ -66,12 +43,6 @@ static void serve_one(struct rdma_event_channel *ch, uint8_t name)
 	conf_id_free(id);
 }
 
-static void become(uid_t uid)
-{
-	if (setuid(uid))
-		SKIP("no right to become another user");
-}
-
 /* Orders: l listen, s serve one, d destroy the listener, q end. */
 static void serve(struct peer *me, void *arg)
 {
@@ -80,15 +51,15 @@ static void serve(struct peer *me, void *arg)
 	struct rdma_event_channel *ch;
 	char order;
 
-	transport(how->transport);
+	lab_transport(how->transport);
 	if (how->uid)
-		become(how->uid);
+		lab_become(how->uid);
 	ch = conf_channel();
 	while (read(me->in, &order, 1) == 1 && order != 'q') {
 		if (order == 'l') {
 			listener = listen_on(ch, how->port);
 			if (how->later)
-				become(how->later);
+				lab_become(how->later);
 			peer_say_u32(me, ntohs(rdma_get_src_port(listener)));
 		} else if (order == 's') {
 			serve_one(ch, how->name);
@@ -155,13 +126,13 @@ static void one_way(struct server how, const char *mine, int tcp)
 	struct client c;
 	uint16_t port;
 
-	transport(mine);
+	lab_transport(mine);
 	port = listening(&p);
 	peer_say(&p, 's');
 	call(&c, port);
 	reached(&c);
 	EQ(c.reached, how.name);
-	EQ(tcp_connections(port), tcp);
+	EQ(lab_tcp_connections(port), tcp);
 	end_call(&c);
 	peer_say(&p, 'q');
 	peer_end(&p);
@@ -208,7 +179,7 @@ static void reach(uint16_t port, struct peer *p, uint8_t name)
 	call(&c, port);
 	reached(&c);
 	EQ(c.reached, name);
-	EQ(tcp_connections(port), 0);
+	EQ(lab_tcp_connections(port), 0);
 	end_call(&c);
 }
 
@@ -220,7 +191,7 @@ static void next_owner(void)
 	struct peer pa = peer_start(serve, &a), pb = peer_start(serve, &b);
 	struct peer *order[] = { &pa, &pb, &pa };
 
-	transport("auto");
+	lab_transport("auto");
 	for (int i = 0; i < 3; i++) {
 		listening(order[i]);
 		reach(a.port, order[i], order[i] == &pa ? 1 : 2);
@@ -240,7 +211,7 @@ static struct peer deaf_server(uint16_t port)
 	struct server how = { .transport = "auto", .name = 7, .port = port };
 	struct peer p = peer_start(serve, &how);
 
-	transport("auto");
+	lab_transport("auto");
 	listening(&p);
 	reach(port, &p, 7);
 	peer_say(&p, 'd');
@@ -271,7 +242,7 @@ static void successor(void)
 	struct peer p = peer_start(serve, &how), q = peer_start(serve, &next);
 	struct client c;
 
-	transport("auto");
+	lab_transport("auto");
 	listening(&p);
 	reach(how.port, &p, 1);
 	peer_stop(&p);
@@ -293,7 +264,7 @@ static void fetcher(struct peer *me, void *arg)
 	const struct server *how = arg;
 	struct rdma_cm_event *ev;
 
-	transport(how->transport);
+	lab_transport(how->transport);
 	ch = conf_channel();
 	listen_on(ch, how->port);
 	peer_say(me, 'l');
@@ -311,7 +282,7 @@ static void dies_with_the_request(void)
 	struct peer p = peer_start(fetcher, &how), q = peer_start(serve, &next);
 	struct client c;
 
-	transport("auto");
+	lab_transport("auto");
 	peer_hear(&p, 'l');
 	call(&c, how.port);
 	peer_hear(&p, 'f');
@@ -349,7 +320,7 @@ static void late_server(struct peer *me, void *arg)
 	int gone = 0;
 
 	(void)arg;
-	transport("auto");
+	lab_transport("auto");
 	ch = conf_channel();
 	listener = listen_on(ch, 0);
 	peer_say_u32(me, ntohs(rdma_get_src_port(listener)));
@@ -378,7 +349,7 @@ static void callers_that_do_not_wait(void)
 	struct client c;
 	uint16_t port;
 
-	transport("auto");
+	lab_transport("auto");
 	port = (uint16_t)peer_hear_u32(&p);
 	for (int i = 0; i < 50; i++) {
 		call(&c, port);
@@ -405,7 +376,7 @@ static void crowd_server(struct peer *me, void *arg)
 	unsigned up = 0;
 
 	(void)arg;
-	transport("auto");
+	lab_transport("auto");
 	ch = conf_channel();
 	peer_say_u32(me, ntohs(rdma_get_src_port(listen_on(ch, 0))));
 	peer_hear(me, 'g');
@@ -423,7 +394,8 @@ static void crowd_server(struct peer *me, void *arg)
 	peer_hear(me, 'q');
 }
 
-/* More requests at once than a listener holds, let alone its backlog: each is answered. */
+/* More requests at once than a listener holds, let alone its backlog: each is
+ * answered. */
 static void crowd(void)
 {
 	struct peer p = peer_start(crowd_server, NULL);
@@ -433,7 +405,7 @@ static void crowd(void)
 	struct rdma_cm_id *id;
 	uint16_t port;
 
-	transport("auto");
+	lab_transport("auto");
 	port = (uint16_t)peer_hear_u32(&p);
 	ch = conf_channel();
 	for (unsigned i = 0; i < CROWD; i++) {
@@ -448,7 +420,7 @@ static void crowd(void)
 		OK(rdma_ack_cm_event(ev));
 	}
 	peer_hear(&p, 'u');
-	EQ(tcp_connections(port), 0);
+	EQ(lab_tcp_connections(port), 0);
 	peer_say(&p, 'q');
 	peer_end(&p);
 }
@@ -464,7 +436,7 @@ static void holder(struct peer *me, void *arg)
 	uint16_t port;
 
 	(void)arg;
-	transport("auto");
+	lab_transport("auto");
 	port = (uint16_t)peer_hear_u32(me);
 	ch = conf_channel();
 	for (unsigned i = 0; i < ROOM; i++) {
@@ -488,7 +460,7 @@ static void turned_away(void)
 	peer_hear(&crowd_peer, 'h');
 	setenv("ANYRDMA_CM_RETRY_MS", "100", 1);
 	setenv("ANYRDMA_CM_RETRIES", "4", 1);
-	transport("auto");
+	lab_transport("auto");
 	call(&c, port);
 	conf_expect_status(c.ch, c.id, RDMA_CM_EVENT_UNREACHABLE, -ETIMEDOUT);
 	hang_up(&c);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* RDMA writes and reads that the target hears nothing of. */
+/* Direct access: RDMA writes and reads that the initiator carries out on the target's
+ * memory itself, without a message to the target. */
 #include "far.h"
 #include "watch.h"
 
@@ -274,7 +275,7 @@ static void no_overtaking(void)
 
 /* ---- the last byte ------------------------------------------------------------------- */
 
-enum { ROUNDS = 1000 * 1000, LAST = 2048, LINE = 64, SECONDS = 4 };
+enum { ROUNDS = 1000 * 1000, LAST = 2048, LINE = 64 };
 
 /* Spins on the last byte and never calls the library. Each round has another value,
  * so everything before it must have it too. */
@@ -314,7 +315,7 @@ static void last_byte(uint32_t shift)
 
 	far_open(0, 1);
 	far_meet();
-	end = conf_now() + SECONDS * 1000000000ull;
+	end = conf_now() + conf_rounds(2, 4) * 1000000000ull;
 	for (unsigned r = 1; r <= ROUNDS && conf_now() < end; r++) {
 		memset(far_side[0].b.p + shift, (int)(r % 251 + 1), LAST);
 		far_do(0, IBV_WR_RDMA_WRITE, shift, LAST, IBV_WC_SUCCESS);
@@ -482,7 +483,7 @@ static void target_of_a_stopped(struct peer *me, void *arg)
 	}
 }
 
-static void initiator_is_stopped(void)
+static void check_stopped_initiator(bool goes_on)
 {
 	struct peer t = far_start(target_of_a_stopped, NULL);
 	pthread_t thread;
@@ -492,23 +493,23 @@ static void initiator_is_stopped(void)
 	peer_stop(&t);
 	thread = far_dereg(far_side[0].b.mr);
 	WAIT_FOR(far_dereg_stands());
-	peer_go_on(&t);
+	if (goes_on)
+		peer_go_on(&t);
+	else
+		peer_kill(&t);
 	conf_join(thread);
-	peer_kill(&t);
+	if (goes_on)
+		peer_kill(&t);
+}
+
+static void initiator_is_stopped(void)
+{
+	check_stopped_initiator(true);
 }
 
 static void initiator_is_killed(void)
 {
-	struct peer t = far_start(target_of_a_stopped, NULL);
-	pthread_t thread;
-
-	far_open(1, 1);
-	WAIT_FOR(atomic_load(&board->word[0]) > 10);
-	peer_stop(&t);
-	thread = far_dereg(far_side[0].b.mr);
-	WAIT_FOR(far_dereg_stands());
-	peer_kill(&t);
-	conf_join(thread);
+	check_stopped_initiator(false);
 }
 
 /* ---- keys ------------------------------------------------------------------------------- */
@@ -578,9 +579,7 @@ static void refused_as_ever(void)
 
 static void target_with_a_window(struct peer *me, void *arg)
 {
-	struct ibv_send_wr wr = { .wr_id = 9,
-				  .send_flags = IBV_SEND_SIGNALED,
-				  .opcode = IBV_WR_LOCAL_INV };
+	struct ibv_send_wr wr;
 	struct far_window w;
 
 	(void)arg;
@@ -590,7 +589,7 @@ static void target_with_a_window(struct peer *me, void *arg)
 	board->addr[1] = board->addr[0];
 	peer_say(me, 'r');
 	peer_hear(me, 'i');
-	wr.invalidate_rkey = board->rkey[0];
+	wr = conf_inv(9, IBV_WR_LOCAL_INV, board->rkey[0]);
 	OK(conf_post(far_side[0].qp, &wr));
 	conf_wc_ok(far_side[0].cq, 9);
 	peer_say(me, 'i');

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Direct access where the kernel forbids some of it, and to processes that are not
- * what they were. */
+/* Direct access where the kernel forbids a part of it, and to a process that has exec'ed
+ * another program, or has ended and left its pid to another. */
 #include "far.h"
 
 #include <sched.h>
@@ -311,7 +311,8 @@ static void let_it_exec(void)
 	WAIT_FOR(atomic_load(&board->word[1]));
 }
 
-/* The other program is there when everything has been checked and the kernel is called. */
+/* The other program is there when everything has been checked and the kernel is
+ * called. */
 static void exec_at_the_call(enum ibv_wr_opcode op)
 {
 	struct peer t = start_target_execs();

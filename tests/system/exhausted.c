@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* No file descriptors left: errors and events, never a crash or a hang, and all
- * is well again when there are some. */
+/* A process without free file descriptors: calls fail with an errno or an event, nothing
+ * crashes or hangs, and everything works again when there are descriptors. */
 #include "lab.h"
 
 #include <sys/resource.h>
@@ -75,9 +75,7 @@ static void server(struct peer *me, void *arg)
 	struct end s;
 
 	(void)arg;
-	end_listen(&s, me);
-	end_request(&s);
-	end_accept(&s, true);
+	end_serve(&s, me);
 	conf_expect(s.ch, s.id, RDMA_CM_EVENT_DISCONNECTED);
 	OK(rdma_disconnect(s.id));
 	end_free(&s);
@@ -143,9 +141,7 @@ static void poor_server(struct peer *me, void *arg)
 
 	(void)arg;
 	limit(300);
-	end_listen(&s, me);
-	end_request(&s);
-	end_accept(&s, true);
+	end_serve(&s, me);
 	exhaust();
 	peer_say(me, 'x');
 	peer_hear(me, 'r');

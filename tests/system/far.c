@@ -138,6 +138,37 @@ void far_post(unsigned i, int opcode, uint64_t wr_id, size_t off, size_t len)
 	OK(conf_post(far_side[i].qp, &wr));
 }
 
+void far_tell(struct peer *p, const struct side *s)
+{
+	peer_say_u32(p, s->qp->qp_num);
+	peer_say_u32(p, s->psn);
+	remote_say(p, &s->b);
+}
+
+struct far_other far_hear(struct peer *p)
+{
+	struct far_other o;
+
+	o.qpn = peer_hear_u32(p);
+	o.psn = peer_hear_u32(p);
+	o.mem = remote_hear(p);
+	return o;
+}
+
+void far_works(struct side *s, const struct far_other *o, size_t len, uint32_t seed)
+{
+	struct ibv_sge sge = conf_sge(&s->b, 0, len), back = conf_sge(&s->b, len, len);
+	struct ibv_send_wr wr = remote_rdma(&o->mem, 1, IBV_WR_RDMA_WRITE, &sge);
+
+	conf_pattern(s->b.p, len, seed);
+	OK(conf_post(s->qp, &wr));
+	conf_wc_ok(s->cq, 1);
+	wr = remote_rdma(&o->mem, 2, IBV_WR_RDMA_READ, &back);
+	OK(conf_post(s->qp, &wr));
+	conf_wc_ok(s->cq, 2);
+	CHECK(conf_pattern_ok(s->b.p + len, len, seed));
+}
+
 struct far_window far_window_bind(void)
 {
 	struct far_window w;

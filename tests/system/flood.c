@@ -2,10 +2,10 @@
 /* A listener that is flooded, over TCP and by its unix name, by one process and by
  * several: what it keeps stops growing, goes when the flood is over, and honest clients
  * are served meanwhile. What may be kept is said in doc/security.md; links, which need
- * more than a stranger knows, are in src/shm/meet_test.c. */
+ * more than a stranger knows, are in src/shm/setup_test.c. */
+#include "../inuse.h"
 #include "lab.h"
 
-#include <dirent.h>
 #include <malloc.h>
 #include <stddef.h>
 #include <sys/mman.h>
@@ -85,25 +85,13 @@ static void take_event(struct rdma_event_channel *ch)
 	}
 }
 
-static uint32_t descriptors(void)
-{
-	DIR *d = opendir("/proc/self/fd");
-	uint32_t n = 0;
-
-	MUST(d);
-	while (readdir(d))
-		n++;
-	closedir(d);
-	return n;
-}
-
 /* Bytes of its own that are in use, and descriptors. (Nothing, under a sanitizer, for the
  * first: what it has freed stays with it for a while.) */
 static void tell(struct peer *me)
 {
 	conf_settle();
 	peer_say_u32(me, (uint32_t)(mallinfo2().uordblks / 1024));
-	peer_say_u32(me, descriptors());
+	peer_say_u32(me, (uint32_t)inuse_fds());
 }
 
 /* Orders: m what it keeps, d fetches no events, f fetches them, q ends. */

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* What a process can reach of another one: by the kernel's leave, and by what it holds
- * already (descriptors, mappings). Nothing here needs a case: a program that was
- * exec'ed uses it, too. The program's recvmsg() and syscall() are defined here: a peer that
- * cheats keeps what its library throws away. */
+/* What a process can reach of another process's memory: by system calls that the kernel
+ * allows, and by descriptors and mappings that it has already. This file does not need
+ * conf.h: a program that was exec'ed uses it as well. It defines recvmsg() and syscall()
+ * of the program, so that descriptors which the library receives and closes are kept: a
+ * hostile peer would do that. */
 #ifndef ANYRDMA_TESTS_FOREIGN_H
 #define ANYRDMA_TESTS_FOREIGN_H
 
@@ -11,8 +12,8 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-/* Words of a process's memory that it has not registered. Each way of writing has its own, so
- * that the process knows what was done to it. */
+/* Words of a process's memory that it has not registered. Each way of writing has its
+ * own, so that the process knows what was done to it. */
 enum { TARGET_READ, TARGET_BY_KERNEL, TARGET_BY_HELD, TARGET_WORDS };
 
 struct target {
@@ -22,7 +23,8 @@ struct target {
 };
 
 struct foreign {
-	/* descriptors of another process's memory, and whether the target was reached by one */
+	/* descriptors of another process's memory, and whether the target was reached by
+	 * one */
 	unsigned mem;
 	bool read, written;
 	/* tables of keys that are not our own: descriptors and mappings */

@@ -82,8 +82,7 @@ static void client(struct peer *me, void *arg)
 	struct end c;
 
 	(void)arg;
-	end_connect(&c, peer_hear_u32(me));
-	end_established(&c);
+	end_join(&c, me);
 	peer_say(me, 'e');
 	conf_expect(c.ch, c.id, RDMA_CM_EVENT_DISCONNECTED);
 	end_free(&c);
@@ -95,9 +94,7 @@ static void removal_disconnects_the_peer(void)
 
 	enable();
 	p = peer_start(client, NULL);
-	end_listen(&e, &p);
-	end_request(&e);
-	end_accept(&e, true);
+	end_serve(&e, &p);
 	peer_hear(&p, 'e');
 	hook("removal");
 	conf_expect(e.ch, e.id, RDMA_CM_EVENT_DEVICE_REMOVAL);

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Who gets at whose memory. Two processes are connected, and each tries to reach memory of the
- * other that is not registered: with the kernel's leave, and with what the library has left in
- * its descriptors and mappings. Where the kernel refuses, or nothing has been accepted, there
- * must be nothing to be found, and all traffic works all the same. */
+/* Which memory of another process a process can reach. Two processes are connected, and
+ * each tries to reach memory of the other that is not registered: with system calls, and
+ * with the descriptors and mappings that the library has left it. Where the kernel
+ * refuses access, or the application has not accepted the connection, there must be no
+ * such descriptor or mapping; all traffic works nevertheless. */
 #include "far.h"
 #include "scene.h"
 

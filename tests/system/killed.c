@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The peer process is killed (-9) in each state of a connection. */
+/* The peer process is killed (SIGKILL) in each state of a connection: the events and
+ * completions that the other process gets. */
 #include "lab.h"
 
 static struct end e;
@@ -48,13 +49,9 @@ static void server_established(struct peer *me, void *arg)
 	struct end s;
 
 	(void)arg;
-	end_listen(&s, me);
-	end_request(&s);
-	end_accept(&s, true);
+	end_serve(&s, me);
 	peer_say(me, 'e');
-	peer_say_u32(me, s.buf.mr->rkey);
-	peer_say_u32(me, (uint32_t)((uintptr_t)s.buf.p >> 32));
-	peer_say_u32(me, (uint32_t)(uintptr_t)s.buf.p);
+	remote_say(me, &s.buf);
 	idle(me);
 }
 
@@ -63,9 +60,7 @@ static void server_disconnected(struct peer *me, void *arg)
 	struct end s;
 
 	(void)arg;
-	end_listen(&s, me);
-	end_request(&s);
-	end_accept(&s, true);
+	end_serve(&s, me);
 	conf_expect(s.ch, s.id, RDMA_CM_EVENT_DISCONNECTED);
 	peer_say(me, 'd');
 	idle(me);
@@ -159,8 +154,7 @@ static void server_killed_when_established(void)
 {
 	struct peer p = peer_start(server_established, NULL);
 
-	end_connect(&e, peer_hear_u32(&p));
-	end_established(&e);
+	end_join(&e, &p);
 	peer_hear(&p, 'e');
 	peer_kill(&p);
 	conf_expect(e.ch, e.id, RDMA_CM_EVENT_DISCONNECTED);
@@ -177,15 +171,12 @@ static void server_killed_under_load(void)
 	struct ibv_send_wr wr;
 	struct ibv_sge sge;
 	struct ibv_wc wc;
-	uint64_t addr, next = 0, posted = 0;
-	uint32_t rkey;
+	uint64_t next = 0, posted = 0;
+	struct remote there;
 
-	end_connect(&e, peer_hear_u32(&p));
-	end_established(&e);
+	end_join(&e, &p);
 	peer_hear(&p, 'e');
-	rkey = peer_hear_u32(&p);
-	addr = (uint64_t)peer_hear_u32(&p) << 32;
-	addr |= peer_hear_u32(&p);
+	there = remote_hear(&p);
 	sge = conf_sge(&e.buf, 0, 1 << 18);
 	while (next < 500) {
 		if (next == 100 && posted < 1000000) {
@@ -193,8 +184,8 @@ static void server_killed_under_load(void)
 			posted += 1000000;
 		}
 		while (posted % 1000000 - next < 8) {
-			wr = conf_rdma(posted % 1000000, IBV_WR_RDMA_WRITE, &sge, 1,
-				       (void *)(uintptr_t)addr, rkey);
+			wr = remote_rdma(&there, posted % 1000000, IBV_WR_RDMA_WRITE,
+					 &sge);
 			if (conf_post(e.id->qp, &wr))
 				break;
 			posted++;
@@ -218,8 +209,7 @@ static void server_killed_instead_of_answering_disconnect(void)
 	struct peer p = peer_start(server_disconnected, NULL);
 	struct rdma_cm_event *ev;
 
-	end_connect(&e, peer_hear_u32(&p));
-	end_established(&e);
+	end_join(&e, &p);
 	OK(rdma_disconnect(e.id));
 	peer_hear(&p, 'd');
 	peer_kill(&p);
@@ -257,8 +247,7 @@ static void client_established(struct peer *me, void *arg)
 	struct end c;
 
 	(void)arg;
-	end_connect(&c, peer_hear_u32(me));
-	end_established(&c);
+	end_join(&c, me);
 	peer_say(me, 'e');
 	idle(me);
 }
@@ -282,12 +271,10 @@ static void client_killed_with_the_request_queued(void)
 {
 	struct peer p = peer_start(client_requested, NULL);
 	struct rdma_conn_param param = conf_param();
-	struct pollfd fd;
 	struct rdma_cm_event *ev;
 
 	end_listen(&e, &p);
-	fd = (struct pollfd){ .fd = e.ch->fd, .events = POLLIN };
-	CHECK(poll(&fd, 1, conf_ms(CONF_WAIT)) == 1);
+	WAIT_FOR(conf_readable(e.ch->fd));
 	peer_kill(&p);
 	conf_settle();
 	ev = conf_next(e.ch, 0); /* withdrawn, or still there and dead */
@@ -317,9 +304,7 @@ static void client_killed_when_established(void)
 {
 	struct peer p = peer_start(client_established, NULL);
 
-	end_listen(&e, &p);
-	end_request(&e);
-	end_accept(&e, true);
+	end_serve(&e, &p);
 	peer_hear(&p, 'e');
 	peer_kill(&p);
 	conf_expect(e.ch, e.id, RDMA_CM_EVENT_DISCONNECTED);
@@ -334,9 +319,7 @@ static void others_live_on(void)
 	struct ibv_send_wr wr;
 	struct ibv_sge sge;
 
-	end_listen(&e, &p);
-	end_request(&e);
-	end_accept(&e, true);
+	end_serve(&e, &p);
 	peer_hear(&p, 'e');
 	conf_pair_open(&c, NULL);
 	peer_kill(&p);
@@ -349,8 +332,7 @@ static void others_live_on(void)
 	conf_expect(e.ch, e.id, RDMA_CM_EVENT_DISCONNECTED);
 	conf_quiet(c.ach, 50);
 	conf_quiet(c.lch, 50);
-	conf_pair_disconnect(&c);
-	conf_pair_free(&c);
+	conf_pair_close(&c);
 	end_free(&e);
 }
 

@@ -44,6 +44,12 @@ void peer_say_u32(struct peer *p, uint32_t v)
 		peer_say(p, (char)(v >> (8 * i)));
 }
 
+void peer_say_u64(struct peer *p, uint64_t v)
+{
+	peer_say_u32(p, (uint32_t)v);
+	peer_say_u32(p, (uint32_t)(v >> 32));
+}
+
 static char hear(struct peer *p)
 {
 	struct pollfd fd = { .fd = p->in, .events = POLLIN };
@@ -78,6 +84,13 @@ uint32_t peer_hear_u32(struct peer *p)
 	for (int i = 0; i < 4; i++)
 		v |= (uint32_t)(uint8_t)hear(p) << (8 * i);
 	return v;
+}
+
+uint64_t peer_hear_u64(struct peer *p)
+{
+	uint64_t low = peer_hear_u32(p);
+
+	return low | (uint64_t)peer_hear_u32(p) << 32;
 }
 
 void peer_end(struct peer *p)
@@ -143,10 +156,7 @@ void end_listen(struct end *e, struct peer *tell)
 
 void end_request(struct end *e)
 {
-	struct rdma_cm_event *ev = conf_get(e->ch, NULL, RDMA_CM_EVENT_CONNECT_REQUEST);
-
-	e->id = ev->id;
-	OK(rdma_ack_cm_event(ev));
+	e->id = conf_request(e->ch);
 	end_buf(e);
 }
 
@@ -157,6 +167,13 @@ void end_accept(struct end *e, bool established)
 	OK(rdma_accept(e->id, &param));
 	if (established)
 		conf_expect(e->ch, e->id, RDMA_CM_EVENT_ESTABLISHED);
+}
+
+void end_serve(struct end *e, struct peer *tell)
+{
+	end_listen(e, tell);
+	end_request(e);
+	end_accept(e, true);
 }
 
 void end_connect(struct end *e, uint16_t port)
@@ -174,18 +191,41 @@ void end_established(struct end *e)
 	conf_expect(e->ch, e->id, RDMA_CM_EVENT_ESTABLISHED);
 }
 
+void end_join(struct end *e, struct peer *server)
+{
+	end_connect(e, (uint16_t)peer_hear_u32(server));
+	end_established(e);
+}
+
 void end_free(struct end *e)
 {
-	if (e->id) {
-		if (e->id->qp)
-			rdma_destroy_qp(e->id);
-		if (e->buf.mr)
-			conf_buf_free(&e->buf);
-		OK(rdma_destroy_id(e->id));
-	}
-	if (e->listener)
-		OK(rdma_destroy_id(e->listener));
+	if (e->id && e->id->qp)
+		rdma_destroy_qp(e->id);
+	conf_buf_free(&e->buf);
+	conf_id_free(e->id);
+	conf_id_free(e->listener);
 	rdma_destroy_event_channel(e->ch);
+}
+
+void remote_say(struct peer *p, const struct conf_buf *b)
+{
+	peer_say_u32(p, b->mr->rkey);
+	peer_say_u64(p, (uintptr_t)b->p);
+}
+
+struct remote remote_hear(struct peer *p)
+{
+	struct remote to;
+
+	to.rkey = peer_hear_u32(p);
+	to.addr = peer_hear_u64(p);
+	return to;
+}
+
+struct ibv_send_wr remote_rdma(const struct remote *to, uint64_t wr_id, int opcode,
+			      struct ibv_sge *sge)
+{
+	return conf_rdma(wr_id, opcode, sge, 1, (void *)(uintptr_t)to->addr, to->rkey);
 }
 
 uint16_t lab_tcp_port(uint16_t port)
@@ -201,4 +241,30 @@ int lab_tcp_connect(uint16_t rdma_port)
 	CHECK(fd >= 0);
 	OK(connect(fd, SA(addr), sizeof(struct sockaddr_in)));
 	return fd;
+}
+
+int lab_tcp_connections(uint16_t port)
+{
+	FILE *f = fopen("/proc/self/net/tcp", "re");
+	unsigned remote, state;
+	char line[256];
+	int n = 0;
+
+	MUST(f);
+	while (fgets(line, sizeof(line), f))
+		n += sscanf(line, " %*d: %*x:%*x %*x:%x %x", &remote, &state) == 2 &&
+		     state == 1 && remote == lab_tcp_port(port);
+	fclose(f);
+	return n;
+}
+
+void lab_become(uid_t uid)
+{
+	if (setuid(uid))
+		SKIP("no right to become another user");
+}
+
+void lab_transport(const char *how)
+{
+	setenv("ANYRDMA_TRANSPORT", how, 1);
 }

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* As many objects as the device promises, at once and one after the other: what is
- * destroyed leaves neither memory nor descriptors behind, and numbers come back
- * only after a while. */
+/* As many objects as the device reports, all at once and one after the other. Destroyed
+ * objects leave neither memory nor descriptors in use, and their numbers are not used
+ * again at once. */
+#include "../inuse.h"
 #include "lab.h"
 #include "side.h"
 
-#include <dirent.h>
 #include <malloc.h>
 #include <sys/resource.h>
 
@@ -243,17 +243,6 @@ enum { KINDS = sizeof(kinds) / sizeof(kinds[0]) };
 
 /* ---- what is in use ---------------------------------------------------------------- */
 
-static int descriptors(void)
-{
-	DIR *dir = opendir("/proc/self/fd");
-	int n = 0;
-
-	while (readdir(dir))
-		n++;
-	closedir(dir);
-	return n;
-}
-
 static size_t bytes(void)
 {
 	struct mallinfo2 m = mallinfo2();
@@ -312,12 +301,12 @@ static void nothing_is_left_over(void)
 			continue;
 		}
 		conf_settle(); /* what is closed in the background is */
-		fds = descriptors();
+		fds = inuse_fds();
 		before = bytes();
 		cycle(k, CYCLES);
 		conf_settle();
 		after = bytes();
-		EQ(descriptors(), fds);
+		EQ(inuse_fds(), fds);
 #ifndef CONF_SANITIZER /* whose allocator does not count */
 		if (after > before + 4096)
 			FAIL("%s: %zu bytes more after %d", k->name, after - before, CYCLES);
@@ -416,7 +405,7 @@ static void as_many_connected(void)
 		OK(conf_post(all[i].qp, &wr));
 		conf_wc_ok(cq, (uint64_t)i);
 	}
-	printf("# %d QPs, %d descriptors\n", n, descriptors());
+	printf("# %d QPs, %d descriptors\n", n, inuse_fds());
 	for (int i = 0; i < n; i++)
 		OK(ibv_destroy_qp(all[i].qp));
 	free(all);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Thousands of connections between two processes that share memory: no descriptor for
- * any of them, traffic on some, all of them end. */
+/* Thousands of connections between two processes that share memory: none of them costs a
+ * descriptor, some carry data, all of them end. */
+#include "../inuse.h"
 #include "lab.h"
 
-#include <dirent.h>
 #include <sys/resource.h>
 
 #ifdef CONF_SANITIZER
@@ -47,18 +47,6 @@ static void poor(void)
 	OK(setrlimit(RLIMIT_NOFILE, &r));
 	setenv("ANYRDMA_NOFILE", "keep", 1);
 	setenv("ANYRDMA_TRANSPORT", "shm", 1);
-}
-
-static int descriptors(void)
-{
-	DIR *d = opendir("/proc/self/fd");
-	int n = 0;
-
-	MUST(d);
-	while (readdir(d))
-		n++;
-	closedir(d);
-	return n - 3; /* ".", "..", its own */
 }
 
 static void open_many(struct many *m)
@@ -163,7 +151,7 @@ static void close_many(struct many *m)
 /* Connections cost descriptors by their QP numbers alone. */
 static void check_descriptors(int before)
 {
-	int now = descriptors();
+	int now = inuse_fds();
 
 	if (now - before > 2 * (MANY / QPS_A_PORT + 1) + FEW)
 		FAIL("%d connections have taken %d descriptors", MANY, now - before);
@@ -195,7 +183,7 @@ static void serve(struct peer *me, void *arg)
 	poor();
 	open_many(&m);
 	listener = conf_listen(m.ch, AF_INET, 128);
-	before = descriptors();
+	before = inuse_fds();
 	peer_say_u32(me, ntohs(rdma_get_src_port(listener)));
 	while (up < MANY) {
 		MUST(ev = conf_next(m.ch, conf_ms(CONF_WAIT)));
@@ -306,7 +294,7 @@ static void ten_thousand(void)
 	port = (uint16_t)peer_hear_u32(&p);
 	poor();
 	open_many(&m);
-	before = descriptors();
+	before = inuse_fds();
 	connect_all(&m, port);
 	check_descriptors(before);
 	peer_hear(&p, 'u');

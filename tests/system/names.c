@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Another user takes the abstract unix names by which processes find each other: nobody
- * believes it, nothing is told to it, and whom it is in the way of still works, by the
- * next name or by TCP. */
+/* Another user has taken the abstract unix names by which processes find each other.
+ * Nobody connects to it or tells it anything, and connections that its names are in the
+ * way of are made nevertheless, under the next name or over TCP. */
 #include "far.h"
 
 #include <sched.h>
@@ -25,17 +25,6 @@ static void need_root(void)
 		SKIP("of the user-space device");
 	if (geteuid())
 		SKIP("only root can be somebody else");
-}
-
-static void become(uid_t uid)
-{
-	if (setuid(uid))
-		SKIP("no right to become another user");
-}
-
-static void transport(const char *how)
-{
-	setenv("ANYRDMA_TRANSPORT", how, 1);
 }
 
 /* ---- the squatter ------------------ */
@@ -139,7 +128,7 @@ static void squat(struct peer *me, void *arg)
 	unsigned nnear = 0, nfar = 0;
 	struct loot l = { 0, 0 };
 
-	become(STRANGER);
+	lab_become(STRANGER);
 	for (unsigned i = 0; i < s->n; i++)
 		fd[i] = take_name(s, s->name[i]);
 	if (s->tcp)
@@ -193,9 +182,9 @@ static void serve(struct peer *me, void *arg)
 	struct rdma_cm_id *listener, *id;
 	conf_sa at;
 
-	transport("auto");
+	lab_transport("auto");
 	if (how->uid)
-		become(how->uid);
+		lab_become(how->uid);
 	ch = conf_channel();
 	at = how->wildcard ? conf_any(AF_INET, how->port) : conf_addr(AF_INET, how->port);
 	listener = conf_id(ch);
@@ -235,26 +224,10 @@ static void hang_up(struct client *c)
 	rdma_destroy_event_channel(c->ch);
 }
 
-/* Established TCP connections to this RDMA port. */
-static int tcp_connections(uint16_t port)
-{
-	FILE *f = fopen("/proc/self/net/tcp", "r");
-	unsigned remote, state;
-	char line[256];
-	int n = 0;
-
-	MUST(f);
-	while (fgets(line, sizeof(line), f))
-		n += sscanf(line, " %*d: %*x:%*x %*x:%x %x", &remote, &state) == 2 &&
-		     state == 1 && remote == lab_tcp_port(port);
-	fclose(f);
-	return n;
-}
-
 static void served(struct client *c, uint16_t port, int tcp)
 {
 	conf_expect(c->ch, c->id, RDMA_CM_EVENT_ESTABLISHED);
-	EQ(tcp_connections(port), tcp);
+	EQ(lab_tcp_connections(port), tcp);
 	OK(rdma_disconnect(c->id));
 	conf_expect(c->ch, c->id, RDMA_CM_EVENT_DISCONNECTED);
 	hang_up(c);
@@ -333,7 +306,7 @@ static void no_service(enum way way)
 	name_of(s.name[2], "::", port);
 	p = peer_start(squat, &s);
 	peer_hear(&p, 's');
-	transport("auto");
+	lab_transport("auto");
 	call(&c, port);
 	conf_expect_status(c.ch, c.id, RDMA_CM_EVENT_REJECTED, REJECTED_NO_LISTENER);
 	hang_up(&c);
@@ -370,7 +343,7 @@ static void beside(enum way way)
 	name_of(s.name[0], "127.0.0.1", how.port);
 	p = peer_start(squat, &s);
 	peer_hear(&p, 's');
-	transport("auto");
+	lab_transport("auto");
 	call(&c, how.port);
 	served(&c, how.port, 0);
 	peer_end(&service);
@@ -412,7 +385,7 @@ static void names_and_tcp_port(void)
 	setenv("ANYRDMA_CM_RETRIES", "1", 1);
 	p = peer_start(squat, &s);
 	peer_hear(&p, 's');
-	transport("auto");
+	lab_transport("auto");
 	call(&c, s.tcp);
 	conf_expect_status(c.ch, c.id, RDMA_CM_EVENT_UNREACHABLE, -ETIMEDOUT);
 	hang_up(&c);
@@ -426,7 +399,7 @@ static void names_and_tcp_port(void)
 /* The QPs of both are there, and so their ports. */
 static void raw_open(int who, struct side *s)
 {
-	transport("auto");
+	lab_transport("auto");
 	open_device();
 	*s = side((uint32_t)(1000 * who));
 	board->qpn[who][0] = s->qp->qp_num;
@@ -524,11 +497,11 @@ static void overflow_user(void)
 	need_root();
 	service = peer_start(serve, &how);
 	peer_hear(&service, 'l');
-	become(STRANGER);
+	lab_become(STRANGER);
 	if (unshare(CLONE_NEWUSER))
 		SKIP("no user namespace: %s", strerror(errno));
 	EQ(geteuid(), 65534);
-	transport("auto");
+	lab_transport("auto");
 	call(&c, how.port);
 	served(&c, how.port, 1);
 	peer_end(&service);
@@ -539,7 +512,7 @@ static void mapped_root(struct peer *me, void *arg)
 {
 	FILE *f;
 
-	become(STRANGER);
+	lab_become(STRANGER);
 	OK(prctl(PR_SET_DUMPABLE, 1)); /* the files in /proc are its own again */
 	if (unshare(CLONE_NEWUSER))
 		SKIP("no user namespace: %s", strerror(errno));
@@ -559,7 +532,7 @@ static void root_of_another_namespace(void)
 	need_root();
 	service = peer_start(mapped_root, &how);
 	peer_hear(&service, 'l');
-	transport("auto");
+	lab_transport("auto");
 	call(&c, how.port);
 	served(&c, how.port, 1);
 	peer_end(&service);

@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Descriptors that a hostile process of our user hands over, and that have whoever uses or
- * closes them wait: in place of those that a link is made of (shm/greeting.h), beside them,
- * and in messages about direct access (shm/grant.h); from who connects to us, and from who
- * listens where we connect. Meanwhile others get their connections and move data. */
+/* A hostile process of the same user passes descriptors that block whoever uses or closes
+ * them (blocking.h): in place of those that a link is made of (shm/greeting.h), in
+ * addition to them, and in messages about direct access (shm/grant.h). It connects to the
+ * library, or listens where the library connects. Meanwhile other processes get their
+ * connections and move data. */
+#include "../fdpassing.h"
+#include "../inuse.h"
 #include "blocking.h"
 #include "dev/share.h"
-#include "lab.h"
+#include "far.h"
 #include "shm/fdpass.h"
 #include "shm/greeting.h"
-#include "side.h"
 
 #include <dirent.h>
 #include <signal.h>
@@ -53,33 +55,9 @@ static struct {
 	struct memid_page page;
 } bad;
 
-static socklen_t name_of(uint32_t port, struct sockaddr_un *un)
-{
-	int n;
-
-	*un = (struct sockaddr_un){ .sun_family = AF_UNIX };
-	n = snprintf(un->sun_path + 1, sizeof(un->sun_path) - 1, "anyrdma/1/qp/%u", port);
-	return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)n);
-}
-
 static void pass(int sock, const void *msg, size_t len, const int *fds, unsigned n)
 {
-	struct iovec iov = { (void *)(uintptr_t)msg, len };
-	union {
-		struct cmsghdr h;
-		char buf[CMSG_SPACE(4 * sizeof(int))];
-	} c = { .buf = { 0 } };
-	struct msghdr out = { .msg_iov = &iov, .msg_iovlen = 1 };
-
-	if (n) {
-		out.msg_control = c.buf;
-		out.msg_controllen = CMSG_SPACE(n * sizeof(int));
-		c.h.cmsg_level = SOL_SOCKET;
-		c.h.cmsg_type = SCM_RIGHTS;
-		c.h.cmsg_len = CMSG_LEN(n * sizeof(int));
-		memcpy(CMSG_DATA(&c.h), fds, n * sizeof(int));
-	}
-	if (sendmsg(sock, &out, MSG_NOSIGNAL) != (ssize_t)len)
+	if (fdpassing_send(sock, msg, len, fds, n, 0) != (ssize_t)len)
 		CHECK(errno == EPIPE && bad.plan->hurries);
 }
 
@@ -121,8 +99,8 @@ static void close_it(int fd)
 }
 
 /* One of them is the blocker. Of what lingers the library's should be the last: a process
- * that is stopped cannot close it before we do. But a signal is the end of all waiting for
- * what lingers, so where several are to wait, we are quick instead; mostly. */
+ * that is stopped cannot close it before we do. But a signal is the end of all waiting
+ * for what lingers, so where several are to wait, we are quick instead; mostly. */
 static void pass_blocker(int sock, const void *msg, size_t len, const int *fds, unsigned n,
 			 int blocker)
 {
@@ -158,7 +136,7 @@ static int bad_meet(void)
 {
 	struct pollfd p = { .fd = bad.listener, .events = POLLIN };
 	struct sockaddr_un un;
-	socklen_t len = name_of(bad.port, &un);
+	socklen_t len = fdpassing_name(bad.port, &un);
 	int fd;
 
 	if (bad.plan->listens) {
@@ -292,7 +270,7 @@ static uint32_t bad_listen(void)
 	bad.listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
 	do {
 		MUST(getrandom(&port, 1, 0) == 1);
-		len = name_of(HIGH + port, &un);
+		len = fdpassing_name(HIGH + port, &un);
 	} while (bind(bad.listener, (struct sockaddr *)&un, len));
 	OK(listen(bad.listener, 64));
 	return HIGH + port;
@@ -324,45 +302,17 @@ static void hostile(struct peer *me, void *arg)
 
 /* ---- honest ones --------------------------------------------------------------------- */
 
-struct other {
-	uint32_t qpn, psn, rkey;
-	uint64_t addr;
-};
-
-static struct other join_peer(struct peer *p, struct side *s)
+static struct far_other join_peer(struct peer *p, struct side *s)
 {
-	struct other o;
+	struct far_other o;
 
-	peer_say_u32(p, s->qp->qp_num);
-	peer_say_u32(p, s->psn);
-	peer_say_u32(p, s->b.mr->rkey);
-	peer_say_u32(p, (uint32_t)((uintptr_t)s->b.p >> 32));
-	peer_say_u32(p, (uint32_t)(uintptr_t)s->b.p);
-	o.qpn = peer_hear_u32(p);
-	o.psn = peer_hear_u32(p);
-	o.rkey = peer_hear_u32(p);
-	o.addr = (uint64_t)peer_hear_u32(p) << 32;
-	o.addr |= peer_hear_u32(p);
+	far_tell(p, s);
+	o = far_hear(p);
+	o.mem.addr += FOR_PEER;
 	EQ(to_init(s), 0);
 	EQ(to_rtr(s, o.qpn, o.psn, &dev.gid), 0);
 	EQ(to_rts(s), 0);
 	return o;
-}
-
-/* One write there and one read back. */
-static void works(struct side *s, const struct other *o)
-{
-	struct ibv_sge sge = conf_sge(&s->b, 0, LEN), back = conf_sge(&s->b, LEN, LEN);
-	void *to = (void *)(uintptr_t)(o->addr + FOR_PEER);
-	struct ibv_send_wr wr = conf_rdma(1, IBV_WR_RDMA_WRITE, &sge, 1, to, o->rkey);
-
-	conf_pattern(s->b.p, LEN, 7);
-	OK(conf_post(s->qp, &wr));
-	conf_wc_ok(s->cq, 1);
-	wr = conf_rdma(2, IBV_WR_RDMA_READ, &back, 1, to, o->rkey);
-	OK(conf_post(s->qp, &wr));
-	conf_wc_ok(s->cq, 2);
-	CHECK(conf_pattern_ok(s->b.p + LEN, LEN, 7));
 }
 
 /* A QP that waits to be connected to: from now on others find this process. */
@@ -378,7 +328,7 @@ static struct side wait_for_anybody(uint32_t psn)
 /* What it sends goes through the other one's thread. */
 static void honest(struct peer *me, void *arg)
 {
-	struct other o;
+	struct far_other o;
 	struct side s;
 	uint32_t what;
 
@@ -391,7 +341,7 @@ static void honest(struct peer *me, void *arg)
 			s = side(0x100);
 			o = join_peer(me, &s);
 		}
-		works(&s, &o);
+		far_works(&s, &o, LEN, 7);
 		peer_say(me, 'w');
 	}
 }
@@ -401,47 +351,20 @@ static void honest(struct peer *me, void *arg)
 static struct side here, x, to_bad;
 static int fds_before;
 
-static int entries(const char *folder, const char *what)
+/* Threads of the library that do nothing but close descriptors. */
+static int closing_threads(void)
 {
-	DIR *d = opendir(folder);
-	char path[300], line[64];
+	DIR *d = opendir("/proc/self/task");
 	struct dirent *e;
+	char path[300];
 	int n = 0;
 
 	MUST(d);
 	while ((e = readdir(d))) {
-		FILE *f;
-
-		snprintf(path, sizeof(path), "%s/%s/comm", folder, e->d_name);
-		f = what ? fopen(path, "re") : NULL;
-		n += !what || (f && fgets(line, sizeof(line), f) && strstr(line, what) == line);
-		if (f)
-			fclose(f);
+		snprintf(path, sizeof(path), "/proc/self/task/%s/comm", e->d_name);
+		n += inuse_lines(path, "anyrdma-close") > 0;
 	}
 	closedir(d);
-	return n;
-}
-
-static int fds(void)
-{
-	return entries("/proc/self/fd", NULL);
-}
-
-static int closing_threads(void)
-{
-	return entries("/proc/self/task", "anyrdma-close");
-}
-
-static int links(void)
-{
-	FILE *f = fopen("/proc/self/maps", "re");
-	char line[512];
-	int n = 0;
-
-	MUST(f);
-	while (fgets(line, sizeof(line), f))
-		n += strstr(line, "memfd:anyrdma link") != NULL;
-	fclose(f);
 	return n;
 }
 
@@ -487,7 +410,7 @@ static void start(struct peer *h, bool listens)
 	to_bad = side(0x300);
 	EQ(to_init(&to_bad), 0);
 	peer_say_u32(h, here.qp->qp_num >> 8);
-	fds_before = fds();
+	fds_before = inuse_fds();
 	if (!listens)
 		return;
 	peer_say_u32(h, DO_LISTEN);
@@ -511,9 +434,10 @@ static void over(struct peer *h)
 {
 	told(h, DO_LET_GO);
 	side_free(&to_bad);
-	WAIT_TILL(!closing_threads() && !links() && fds() <= fds_before, CONF_WAIT,
-		  "%d threads, %d links, %d descriptors more", closing_threads(), links(),
-		  fds() - fds_before);
+	WAIT_TILL(!closing_threads() && !inuse_links() && inuse_fds() <= fds_before,
+		  CONF_WAIT, "%d threads, %d links, %d descriptors more",
+		  closing_threads(), inuse_links(),
+		  inuse_fds() - fds_before);
 	peer_say_u32(h, DO_END);
 	peer_end(h);
 	side_free(&here);
@@ -594,7 +518,7 @@ static void many(enum blocking_kind kind, enum place at)
 	start(&h, false);
 	client_comes(&before);
 	first = x;
-	WAIT_FOR(links() == 1); /* some tries may be on their way */
+	WAIT_FOR(inuse_links() == 1); /* some tries may be on their way */
 	/* Where the library is quicker than the hostile process, nobody has to wait. */
 	for (int i = 0; i < MANY && closing_threads() < FDPASS_STUCK_MAX; i++) {
 		told(&h, (uint32_t)at);
@@ -604,7 +528,7 @@ static void many(enum blocking_kind kind, enum place at)
 	for (int i = 0; i < MORE; i++)
 		told(&h, (uint32_t)at);
 	client_comes(&meanwhile);
-	WAIT_FOR(links() == 1); /* some tries may be on their way */
+	WAIT_FOR(inuse_links() == 1); /* some tries may be on their way */
 	EQ(closing_threads(), FDPASS_STUCK_MAX);
 	peer_say_u32(&before, DO_AGAIN);
 	peer_hear(&before, 'w');
@@ -614,7 +538,7 @@ static void many(enum blocking_kind kind, enum place at)
 	told(&h, DO_LET_GO);
 	WAIT_TILL(!closing_threads(), CONF_WAIT, "%d threads wait", closing_threads());
 	client_comes(&after);
-	WAIT_FOR(links() == 1); /* some tries may be on their way */
+	WAIT_FOR(inuse_links() == 1); /* some tries may be on their way */
 	client_goes(&after);
 	over(&h);
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Addresses and links come and go: GID_CHANGE, PORT_ERR, PORT_ACTIVE, and what the
- * queries say then. Each case has a network of its own, with nothing but lo. */
+/* Addresses and interfaces that come and go: the events GID_CHANGE, PORT_ERR and
+ * PORT_ACTIVE, and what the queries return afterwards. Each case has a network namespace
+ * of its own, with lo alone. */
 #include "lab.h"
 #include "side.h"
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* What it costs that something goes on, over shared memory. */
+/* Two processes that poll exchange messages over shared memory without a system call. */
 #include "far.h"
 
 enum { RECEIVES = 8, SIZE = 64 };

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Two processes of one host over shared memory, and how one of them ends: the other
- * gets the right completions at once, and nothing is left. Each case sees to it
- * that it is shared memory that it looks at. */
-#include "lab.h"
-#include "side.h"
+/* Two processes of one host over shared memory, one of which ends: the other one gets the
+ * right completions at once, and no link or descriptor stays. Each case checks that a
+ * link is in use. */
+#include "../inuse.h"
+#include "far.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -14,51 +14,25 @@
 #include <time.h>
 
 enum { LEN = 100000, FOR_PEER = 1 << 19 }; /* offset of what the peer writes to */
-/* Milliseconds that a dead peer may go unnoticed, on a machine that has much else to do. */
+/* Milliseconds that a dead peer may go unnoticed, on a machine that has much else to
+ * do. */
 enum { IN_TIME = 8000 };
 
-/* What a side knows of the other one. */
-struct other {
-	uint32_t qpn, psn, rkey;
-	uint64_t addr;
-};
-
 static struct side x;
-static struct other there;
+static struct far_other there;
 static int fds_before;
 
 static int fds(void);
 
 /* ---- joining -------------------------------------------------------------------- */
 
-static void tell(struct peer *p, const struct side *s)
+static struct far_other join_peer(struct peer *p, struct side *s)
 {
-	peer_say_u32(p, s->qp->qp_num);
-	peer_say_u32(p, s->psn);
-	peer_say_u32(p, s->b.mr->rkey);
-	peer_say_u32(p, (uint32_t)((uintptr_t)s->b.p >> 32));
-	peer_say_u32(p, (uint32_t)(uintptr_t)s->b.p);
-}
+	struct far_other o;
 
-static struct other hear_other(struct peer *p)
-{
-	struct other o;
-
-	o.qpn = peer_hear_u32(p);
-	o.psn = peer_hear_u32(p);
-	o.rkey = peer_hear_u32(p);
-	o.addr = (uint64_t)peer_hear_u32(p) << 32;
-	o.addr |= peer_hear_u32(p);
-	o.addr += FOR_PEER;
-	return o;
-}
-
-static struct other join_peer(struct peer *p, struct side *s)
-{
-	struct other o;
-
-	tell(p, s);
-	o = hear_other(p);
+	far_tell(p, s);
+	o = far_hear(p);
+	o.mem.addr += FOR_PEER;
 	EQ(to_init(s), 0);
 	fds_before = fds();
 	EQ(to_rtr(s, o.qpn, o.psn, &dev.gid), 0);
@@ -68,46 +42,13 @@ static struct other join_peer(struct peer *p, struct side *s)
 	return o;
 }
 
-static struct ibv_send_wr write_to(const struct other *o, struct ibv_sge *sge, uint64_t id)
+static struct ibv_send_wr write_to(const struct far_other *o, struct ibv_sge *sge,
+				   uint64_t id)
 {
-	return conf_rdma(id, IBV_WR_RDMA_WRITE, sge, 1, (void *)(uintptr_t)o->addr, o->rkey);
-}
-
-/* One write there and one read back: both ends are attached after this. */
-static void works(struct side *s, const struct other *o, uint32_t seed)
-{
-	struct ibv_sge sge = conf_sge(&s->b, 0, LEN), back = conf_sge(&s->b, LEN, LEN);
-	struct ibv_send_wr wr = write_to(o, &sge, 1);
-
-	conf_pattern(s->b.p, LEN, seed);
-	OK(conf_post(s->qp, &wr));
-	conf_wc_ok(s->cq, 1);
-	wr = conf_rdma(2, IBV_WR_RDMA_READ, &back, 1, (void *)(uintptr_t)o->addr, o->rkey);
-	OK(conf_post(s->qp, &wr));
-	conf_wc_ok(s->cq, 2);
-	CHECK(conf_pattern_ok(s->b.p + LEN, LEN, seed));
+	return remote_rdma(&o->mem, id, IBV_WR_RDMA_WRITE, sge);
 }
 
 /* ---- what a process holds --------------------------------------------------------- */
-
-static int lines_with(const char *path, const char *what)
-{
-	FILE *f = fopen(path, "r");
-	char line[512];
-	int n = 0;
-
-	MUST(f);
-	while (fgets(line, sizeof(line), f))
-		n += strstr(line, what) != NULL;
-	fclose(f);
-	return n;
-}
-
-/* Links that are mapped. */
-static int links(void)
-{
-	return lines_with("/proc/self/maps", "anyrdma link");
-}
 
 /* Descriptors, but for that of our own memory, which links are offered. */
 static int fds(void)
@@ -134,8 +75,8 @@ static int fds(void)
 /* When the QP is gone, too. */
 static void no_link_left(void)
 {
-	WAIT_TILL(!links() && fds() <= fds_before, CONF_WAIT, "%d links, %d descriptors more",
-		  links(), fds() - fds_before);
+	WAIT_TILL(!inuse_links() && fds() <= fds_before, CONF_WAIT,
+		  "%d links, %d descriptors more", inuse_links(), fds() - fds_before);
 }
 
 /* ---- peers --------------------------------------------------------------------- */
@@ -145,19 +86,19 @@ static void hang(struct peer *me)
 	peer_hear(me, 'x'); /* never comes */
 }
 
-static void joined_peer(struct peer *me, struct side *s, struct other *o)
+static void joined_peer(struct peer *me, struct side *s, struct far_other *o)
 {
 	open_device();
 	*s = side(0x100);
 	*o = join_peer(me, s);
-	works(s, o, 9);
-	EQ(links(), 1);
+	far_works(s, o, LEN, 9);
+	EQ(inuse_links(), 1);
 	peer_say(me, 'w');
 }
 
 static void sleeper(struct peer *me, void *arg)
 {
-	struct other o;
+	struct far_other o;
 	struct side s;
 
 	(void)arg;
@@ -171,9 +112,9 @@ static void start(struct peer *p)
 	open_device();
 	x = side(0x200);
 	there = join_peer(p, &x);
-	works(&x, &there, 7);
+	far_works(&x, &there, LEN, 7);
 	peer_hear(p, 'w');
-	EQ(links(), 1);
+	EQ(inuse_links(), 1);
 }
 
 static void stop(void)
@@ -206,10 +147,10 @@ static void killed(void)
 
 	start(&p);
 	snprintf(name, sizeof(name), "anyrdma/1/qp/%u", there.qpn >> 8);
-	EQ(lines_with("/proc/net/unix", name) > 0, 1);
+	EQ(inuse_lines("/proc/net/unix", name) > 0, 1);
 	peer_kill(&p);
 	gone_in_time(conf_now());
-	EQ(lines_with("/proc/net/unix", name), 0);
+	EQ(inuse_lines("/proc/net/unix", name), 0);
 	stop();
 }
 
@@ -219,7 +160,7 @@ static void writer(struct peer *me, void *arg)
 	struct ibv_send_wr wr;
 	struct ibv_sge sge;
 	struct side s;
-	struct other z;
+	struct far_other z;
 
 	(void)arg;
 	joined_peer(me, &s, &z);
@@ -318,7 +259,7 @@ static void killed_while_we_sleep(void)
 	open_device();
 	x = side_with(0x200, (struct side_opt){ .channel = true });
 	there = join_peer(&p, &x);
-	works(&x, &there, 7);
+	far_works(&x, &there, LEN, 7);
 	peer_hear(&p, 'w');
 	peer_stop(&p); /* so that the work is still to be done when it dies */
 	EQ(ibv_req_notify_cq(x.cq, 0), 0);
@@ -354,7 +295,7 @@ static void stopped(void)
 	peer_go_on(&p);
 	for (int i = 0; i < 4; i++)
 		conf_wc_ok(x.cq, 10 + i);
-	works(&x, &there, 8);
+	far_works(&x, &there, LEN, 8);
 	peer_kill(&p);
 	gone_in_time(conf_now());
 	stop();
@@ -402,7 +343,7 @@ static void stopped_unreliable(void)
 	OK(conf_post(x.qp, &wr));
 	conf_wc_ok(x.cq, 1);
 	peer_hear(&p, 'w');
-	EQ(links(), 1);
+	EQ(inuse_links(), 1);
 	peer_stop(&p);
 	for (int i = 0; i < 4; i++) { /* more than the ring holds */
 		wr.wr_id = 10 + i;
@@ -420,7 +361,7 @@ static void stopped_unreliable(void)
 /* The process goes on, as another program. */
 static void runs_another(struct peer *me, void *arg)
 {
-	struct other z;
+	struct far_other z;
 	struct side s;
 
 	(void)arg;
@@ -438,7 +379,7 @@ static void execed_over(void)
 	start(&p);
 	peer_say(&p, 'g');
 	snprintf(comm, sizeof(comm), "/proc/%d/comm", (int)p.pid);
-	WAIT_FOR(lines_with(comm, "sleep"));
+	WAIT_FOR(inuse_lines(comm, "sleep"));
 	gone_in_time(conf_now());
 	EQ(kill(p.pid, 0), 0); /* still there */
 	peer_kill(&p);
@@ -448,7 +389,7 @@ static void execed_over(void)
 /* A child that has nothing to do with it, and outlives its parent. */
 static void forks(struct peer *me, void *arg)
 {
-	struct other z;
+	struct far_other z;
 	struct side s;
 	pid_t pid;
 
@@ -461,7 +402,7 @@ static void forks(struct peer *me, void *arg)
 			pause();
 	}
 	peer_say_u32(me, (uint32_t)pid);
-	works(&s, &z, 11);
+	far_works(&s, &z, LEN, 11);
 	peer_say(me, 'w');
 	hang(me);
 }
@@ -474,7 +415,7 @@ static void forked(void)
 	start(&p);
 	child = (pid_t)peer_hear_u32(&p);
 	peer_hear(&p, 'w');
-	works(&x, &there, 12);
+	far_works(&x, &there, LEN, 12);
 	peer_kill(&p);
 	gone_in_time(conf_now());
 	EQ(kill(child, 0), 0);
@@ -493,10 +434,10 @@ static void we_fork(void)
 	pid = fork();
 	CHECK(pid >= 0);
 	if (!pid)
-		_exit(links() || !ibv_destroy_qp(x.qp) ? links() : 0);
+		_exit(inuse_links() || !ibv_destroy_qp(x.qp) ? inuse_links() : 0);
 	EQ(waitpid(pid, &status, 0), pid);
 	EQ(status, 0);
-	works(&x, &there, 12);
+	far_works(&x, &there, LEN, 12);
 	peer_kill(&p);
 	gone_in_time(conf_now());
 	stop();
@@ -524,7 +465,7 @@ static void seize(int fd)
 static void seizer(struct peer *me, void *arg)
 {
 	char path[64], what[64];
-	struct other o;
+	struct far_other o;
 	struct side s;
 	int seized = 0;
 
@@ -579,7 +520,7 @@ static void its_descriptors_block(void)
 /* In a namespace of its own, where our pid does not exist. */
 static void elsewhere(struct peer *me, void *arg)
 {
-	struct other z;
+	struct far_other z;
 	struct side s;
 	int status;
 	pid_t pid;
@@ -625,15 +566,15 @@ static void another_pid_namespace(void)
 /* The peer of one who goes by TCP. */
 static void by_tcp(struct peer *me)
 {
-	struct other z;
+	struct far_other z;
 	struct side s;
 
 	setenv("ANYRDMA_TRANSPORT", "auto", 1);
 	open_device();
 	s = side(0x100);
 	z = join_peer(me, &s);
-	works(&s, &z, 9);
-	EQ(links(), 0);
+	far_works(&s, &z, LEN, 9);
+	EQ(inuse_links(), 0);
 	peer_say(me, 'w');
 	peer_hear(me, 'e');
 	side_free(&s);
@@ -646,9 +587,9 @@ static void goes_by_tcp(struct peer *p)
 	open_device();
 	x = side(0x200);
 	there = join_peer(p, &x);
-	works(&x, &there, 7);
+	far_works(&x, &there, LEN, 7);
 	peer_hear(p, 'w');
-	EQ(links(), 0);
+	EQ(inuse_links(), 0);
 	peer_say(p, 'e');
 	peer_end(p);
 }
@@ -723,7 +664,7 @@ static uint64_t cpu_of_a_second(uint64_t enough)
 
 static void idler(struct peer *me, void *arg)
 {
-	struct other z;
+	struct far_other z;
 	struct side s;
 
 	(void)arg;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The peer process stands still for five seconds (SIGSTOP, SIGCONT), in each
- * state of a connection, as under a debugger: nothing is lost. */
+/* The peer process is stopped for five seconds (SIGSTOP, SIGCONT) in each state of a
+ * connection, as by a debugger: nothing is lost. */
 #include "lab.h"
 
 static struct end e;
@@ -56,17 +56,28 @@ static void server(struct peer *me, void *arg)
 	end_free(&s);
 }
 
-/* Client's half after ESTABLISHED. */
-static void finish(struct peer *p, unsigned n)
+static void received(unsigned n)
 {
-	exchange(&e, n);
 	for (unsigned i = 0; i < n; i++)
 		conf_wc_ok(e.id->recv_cq, i);
-	OK(rdma_disconnect(e.id));
+}
+
+/* The client has called rdma_disconnect(); the server answers and ends. */
+static void disconnected(struct peer *p)
+{
 	conf_expect(e.ch, e.id, RDMA_CM_EVENT_DISCONNECTED);
 	peer_await(p, 'd');
 	peer_end(p);
 	end_free(&e);
+}
+
+/* What the client does from ESTABLISHED on. */
+static void finish(struct peer *p, unsigned n)
+{
+	exchange(&e, n);
+	received(n);
+	OK(rdma_disconnect(e.id));
+	disconnected(p);
 }
 
 static uint16_t port;
@@ -113,19 +124,14 @@ static void when_established(void)
 {
 	struct peer p = peer_start(server, (void *)8);
 
-	end_connect(&e, peer_hear_u32(&p));
-	end_established(&e);
+	end_join(&e, &p);
 	peer_await(&p, 'e');
 	pause_around(&p, post_eight);
 	for (int i = 0; i < 8; i++)
 		conf_wc_ok(e.id->send_cq, 1000);
-	for (int i = 0; i < 8; i++)
-		conf_wc_ok(e.id->recv_cq, i);
+	received(8);
 	OK(rdma_disconnect(e.id));
-	conf_expect(e.ch, e.id, RDMA_CM_EVENT_DISCONNECTED);
-	peer_await(&p, 'd');
-	peer_end(&p);
-	end_free(&e);
+	disconnected(&p);
 }
 
 static void do_disconnect(void)
@@ -138,14 +144,10 @@ static void when_disconnecting(void)
 {
 	struct peer p = peer_start(server, (void *)0);
 
-	end_connect(&e, peer_hear_u32(&p));
-	end_established(&e);
+	end_join(&e, &p);
 	peer_await(&p, 'e');
 	pause_around(&p, do_disconnect);
-	conf_expect(e.ch, e.id, RDMA_CM_EVENT_DISCONNECTED);
-	peer_await(&p, 'd');
-	peer_end(&p);
-	end_free(&e);
+	disconnected(&p);
 }
 
 /* A client that is stopped between its request and its event. */
@@ -177,8 +179,7 @@ static void client_while_connecting(void)
 	end_request(&e);
 	pause_around(&p, do_accept);
 	conf_expect(e.ch, e.id, RDMA_CM_EVENT_ESTABLISHED);
-	for (int i = 0; i < 8; i++)
-		conf_wc_ok(e.id->recv_cq, i);
+	received(8);
 	conf_expect(e.ch, e.id, RDMA_CM_EVENT_DISCONNECTED);
 	OK(rdma_disconnect(e.id));
 	peer_end(&p);
@@ -220,9 +221,7 @@ static void flood_server(struct peer *me, void *arg)
 	struct end s;
 
 	(void)arg;
-	end_listen(&s, me);
-	end_request(&s);
-	end_accept(&s, true);
+	end_serve(&s, me);
 	flood(&s);
 	peer_say(me, 'f');
 	conf_expect(s.ch, s.id, RDMA_CM_EVENT_DISCONNECTED);
@@ -247,8 +246,7 @@ static void under_load(void)
 	struct peer p = peer_start(flood_server, NULL);
 	pthread_t t;
 
-	end_connect(&e, peer_hear_u32(&p));
-	end_established(&e);
+	end_join(&e, &p);
 	t = conf_thread(stopper, &p);
 	flood(&e);
 	conf_join_(__FILE__, __LINE__, t, 3 * CONF_WAIT);
@@ -264,13 +262,8 @@ static void sleeping_server(struct peer *me, void *arg)
 	struct end s;
 
 	(void)arg;
-	end_listen(&s, me);
-	end_request(&s);
-	end_accept(&s, true);
-	peer_say(me, 'e');
-	peer_say_u32(me, s.buf.mr->rkey);
-	peer_say_u32(me, (uint32_t)((uintptr_t)s.buf.p >> 32));
-	peer_say_u32(me, (uint32_t)(uintptr_t)s.buf.p);
+	end_serve(&s, me);
+	remote_say(me, &s.buf);
 	peer_hear(me, 'x'); /* sleeps in read(2) all the while */
 	CHECK(conf_pattern_ok(s.buf.p, 1 << 18, 6));
 	end_free(&s);
@@ -281,24 +274,19 @@ static void one_sided_while_the_target_sleeps(void)
 	struct peer p = peer_start(sleeping_server, NULL);
 	struct ibv_send_wr wr;
 	struct ibv_sge sge;
-	uint64_t addr;
-	uint32_t rkey;
+	struct remote there;
 
-	end_connect(&e, peer_hear_u32(&p));
-	end_established(&e);
-	peer_hear(&p, 'e');
-	rkey = peer_hear_u32(&p);
-	addr = (uint64_t)peer_hear_u32(&p) << 32;
-	addr |= peer_hear_u32(&p);
+	end_join(&e, &p);
+	there = remote_hear(&p);
 	conf_pattern(e.buf.p, 1 << 18, 6);
 	sge = conf_sge(&e.buf, 0, 1 << 18);
 	for (int i = 0; i < 50; i++) {
-		wr = conf_rdma(1, IBV_WR_RDMA_WRITE, &sge, 1, (void *)(uintptr_t)addr, rkey);
+		wr = remote_rdma(&there, 1, IBV_WR_RDMA_WRITE, &sge);
 		OK(conf_post(e.id->qp, &wr));
 		conf_wc_ok(e.id->send_cq, 1);
 	}
 	sge = conf_sge(&e.buf, 1 << 18, 1 << 18);
-	wr = conf_rdma(2, IBV_WR_RDMA_READ, &sge, 1, (void *)(uintptr_t)addr, rkey);
+	wr = remote_rdma(&there, 2, IBV_WR_RDMA_READ, &sge);
 	OK(conf_post(e.id->qp, &wr));
 	conf_wc_ok(e.id->send_cq, 2);
 	CHECK(conf_pattern_ok(e.buf.p + (1 << 18), 1 << 18, 6));

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Strangers on the TCP port behind an RDMA port: garbage, truncated, slow and
- * silent clients, and servers that are not ours. They cost nobody anything. */
+/* Programs that do not speak our protocol, on the TCP port behind an RDMA port: clients
+ * that send garbage, a part of a request, slowly or nothing, and servers that are not
+ * ours. Other connections do not suffer. */
 #include "lab.h"
 
 #include <signal.h>

@@ -35,13 +35,13 @@ int kernel_raw_bind(int fd, uint32_t handle, const struct sockaddr *addr, bool a
 			return len;
 		req.p.id = handle;
 		req.p.addr_size = (uint16_t)len;
-		return kernel_call(fd, RDMA_USER_CM_CMD_BIND, &req, 0);
+		return kernel_command(fd, RDMA_USER_CM_CMD_BIND, &req, 0);
 	}
 	len = put(&old.p.addr, addr, false);
 	if (len < 0)
 		return len;
 	old.p.id = handle;
-	return kernel_call(fd, RDMA_USER_CM_CMD_BIND_IP, &old, 0);
+	return kernel_command(fd, RDMA_USER_CM_CMD_BIND_IP, &old, 0);
 }
 
 int kernel_bind(struct cm_id *id, const struct sockaddr *addr)
@@ -62,7 +62,7 @@ static int resolve_ip(int fd, uint32_t handle, const struct sockaddr *src,
 		return r;
 	req.p.id = handle;
 	req.p.timeout_ms = (uint32_t)timeout_ms;
-	return kernel_call(fd, RDMA_USER_CM_CMD_RESOLVE_IP, &req, 0);
+	return kernel_command(fd, RDMA_USER_CM_CMD_RESOLVE_IP, &req, 0);
 }
 
 int kernel_raw_resolve(int fd, uint32_t handle, const struct sockaddr *src,
@@ -85,7 +85,7 @@ int kernel_raw_resolve(int fd, uint32_t handle, const struct sockaddr *src,
 	}
 	req.p.id = handle;
 	req.p.timeout_ms = (uint32_t)timeout_ms;
-	return kernel_call(fd, RDMA_USER_CM_CMD_RESOLVE_ADDR, &req, 0);
+	return kernel_command(fd, RDMA_USER_CM_CMD_RESOLVE_ADDR, &req, 0);
 }
 
 int kernel_resolve_addr(struct cm_id *id, const struct sockaddr *src,
@@ -104,7 +104,7 @@ static int query(struct cm_id *id, uint32_t option, void *resp, size_t len)
 	req.p.response = (uintptr_t)resp;
 	req.p.id = to_kernel(id)->handle;
 	req.p.option = option;
-	return kernel_call(kernel_fd(id), RDMA_USER_CM_CMD_QUERY, &req, len);
+	return kernel_command(kernel_fd(id), RDMA_USER_CM_CMD_QUERY, &req, len);
 }
 
 static int query_route(struct cm_id *id, struct rdma_ucm_query_route_resp *resp)
@@ -115,7 +115,7 @@ static int query_route(struct cm_id *id, struct rdma_ucm_query_route_resp *resp)
 	resp->ibdev_index = UINT32_MAX; /* an old kernel does not write it */
 	req.p.response = (uintptr_t)resp;
 	req.p.id = to_kernel(id)->handle;
-	return kernel_call(kernel_fd(id), RDMA_USER_CM_CMD_QUERY_ROUTE, &req,
+	return kernel_command(kernel_fd(id), RDMA_USER_CM_CMD_QUERY_ROUTE, &req,
 			   sizeof(*resp));
 }
 

@@ -107,7 +107,7 @@ int kernel_init_qp_attr(struct cm_id *id, struct ibv_qp_attr *attr, int *mask)
 	req.p.response = (uintptr_t)&resp;
 	req.p.id = to_kernel(id)->handle;
 	req.p.qp_state = attr->qp_state;
-	r = kernel_call(kernel_fd(id), RDMA_USER_CM_CMD_INIT_QP_ATTR, &req, sizeof(resp));
+	r = kernel_command(kernel_fd(id), RDMA_USER_CM_CMD_INIT_QP_ATTR, &req, sizeof(resp));
 	if (r)
 		return r;
 	unpack(&resp, attr);

@@ -12,7 +12,7 @@ static int get(int fd, struct rdma_ucm_event_resp *resp)
 
 	memset(resp, 0, sizeof(*resp)); /* an old kernel writes less */
 	req.p.response = (uintptr_t)resp;
-	return kernel_call(fd, RDMA_USER_CM_CMD_GET_EVENT, &req, sizeof(*resp));
+	return kernel_command(fd, RDMA_USER_CM_CMD_GET_EVENT, &req, sizeof(*resp));
 }
 
 /* ---- what an event carries --------------------------------------------------- */
@@ -54,7 +54,7 @@ static void take_ud(const struct rdma_ucm_event_resp *resp, struct cm_event *ev)
 	out->qkey = in->qkey;
 }
 
-static void take_param(const struct rdma_ucm_event_resp *resp, struct cm_event *ev)
+static void copy_param(const struct rdma_ucm_event_resp *resp, struct cm_event *ev)
 {
 	switch (ev->pub.event) {
 	case RDMA_CM_EVENT_USER:
@@ -118,7 +118,7 @@ static void lost(const struct rdma_ucm_event_resp *resp)
 }
 
 /* True: ev is for the caller. False: it was none of its business, ev is unused. */
-static bool take(struct cm_channel *ch, const struct rdma_ucm_event_resp *resp,
+static bool resolve(struct cm_channel *ch, const struct rdma_ucm_event_resp *resp,
 		 struct cm_event *ev)
 {
 	/* Old kernels forget the uid of a child when its accept is under way. Its
@@ -145,11 +145,11 @@ static bool take(struct cm_channel *ch, const struct rdma_ucm_event_resp *resp,
 		drop(ev);
 		return false;
 	}
-	take_param(resp, ev);
+	copy_param(resp, ev);
 	return true;
 }
 
-int kernel_event_take(int fd, struct cm_channel *ch, struct cm_event **out)
+int kernel_event_fetch(int fd, struct cm_channel *ch, struct cm_event **out)
 {
 	struct rdma_ucm_event_resp resp;
 	struct cm_event *ev;
@@ -164,7 +164,7 @@ int kernel_event_take(int fd, struct cm_channel *ch, struct cm_event **out)
 		if (!r && resp.uid == KERNEL_UID_WAKE) {
 			kernel_wake_used(ch);
 			r = -ERESTART;
-		} else if (!r && take(ch, &resp, ev)) {
+		} else if (!r && resolve(ch, &resp, ev)) {
 			*out = ev;
 			return 0;
 		}
@@ -183,7 +183,7 @@ int kernel_event_get(struct cm_channel *ch, struct cm_event **out)
 			kernel_wake_settle(ch);
 			return 0;
 		}
-		r = kernel_event_take(ch->pub.fd, ch, out);
+		r = kernel_event_fetch(ch->pub.fd, ch, out);
 		if (r != -ERESTART)
 			return r;
 	}
@@ -202,7 +202,7 @@ static int write_kernel(struct cm_id *id, enum rdma_cm_event_type event, int sta
 	req.p.event = event;
 	req.p.status = (uint32_t)status;
 	memcpy(req.p.param.arg, &arg, sizeof(arg));
-	return kernel_call(kernel_fd(id), KERNEL_CMD_WRITE_CM_EVENT, &req, 0);
+	return kernel_command(kernel_fd(id), KERNEL_CMD_WRITE_CM_EVENT, &req, 0);
 }
 
 int kernel_write_event(struct cm_id *id, enum rdma_cm_event_type event, int status,

@@ -132,7 +132,7 @@ void kernel_obj_moved(struct kernel_obj *o, int from)
 	lock_put(&table_lock);
 }
 
-bool kernel_obj_event(uint64_t uid, uint32_t handle, struct cm_event *ev, bool take)
+bool kernel_obj_event(uint64_t uid, uint32_t handle, struct cm_event *ev, bool fetched)
 {
 	struct kernel_obj *o, *child = ev->be_child;
 
@@ -149,8 +149,8 @@ bool kernel_obj_event(uint64_t uid, uint32_t handle, struct cm_event *ev, bool t
 			       sizeof(child->moved_from));
 		if (ev->pub.event == RDMA_CM_EVENT_CONNECT_RESPONSE)
 			atomic_store(&o->responded, true);
-		if (take)
-			cm_event_taken(ev);
+		if (fetched)
+			cm_event_fetched(ev);
 		count_locked(o);
 	}
 	lock_put(&table_lock);

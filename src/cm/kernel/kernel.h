@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* The kernel backend: requests to /dev/infiniband/rdma_cm.
  *
- * A channel's fd is the device node's. Each request is one write(2) (call.c).
+ * A channel's fd is the device node's. Each request is one write(2) (command.c).
  * Events are the answers of GET_EVENT (event.c), in the caller's thread.
  *
  * Lock order: objects' table (ids.c) > what cm/cm.h allows a backend. The lock of
@@ -41,7 +41,7 @@ struct kernel_sys {
 extern const struct kernel_sys *kernel_sys;
 void kernel_node_forget(void); /* unit tests: find it again */
 
-/* ---- call.c: the write ------------------------------------------------------ */
+/* ---- command.c: the write ------------------------------------------------------ */
 
 /* A request on the stack, zeroed: header and the command's struct `p`. */
 #define KERNEL_REQ(name, type) \
@@ -50,7 +50,7 @@ void kernel_node_forget(void); /* unit tests: find it again */
 		struct type p; \
 	} name = { .hdr = { 0 } }
 
-#define kernel_call(fd, cmd, req, out) \
+#define kernel_command(fd, cmd, req, out) \
 	kernel_write(fd, cmd, &(req)->hdr, sizeof(*(req)), out)
 
 /* Writes the request of len bytes, header included; `out` is the size of the
@@ -113,9 +113,9 @@ int kernel_obj_register(struct kernel_obj *o);
 void kernel_obj_unregister(struct kernel_obj *o);
 /* Finds the event's object by uid (by handle when uid is 0, a fault of old
  * kernels), sets ev's charge, mcast and pub.id, tells ev's child where it may be,
- * and books the event as fetched, or, with `take` false, as seen and dropped.
+ * and books the event as fetched, or, with `fetched` false, as seen and dropped.
  * False: there is no such object. */
-bool kernel_obj_event(uint64_t uid, uint32_t handle, struct cm_event *ev, bool take);
+bool kernel_obj_event(uint64_t uid, uint32_t handle, struct cm_event *ev, bool fetched);
 /* The id was moved away from this descriptor. */
 void kernel_obj_moved(struct kernel_obj *o, int from);
 /* The kernel has handed out n events of the object. Waits for the threads that
@@ -154,7 +154,7 @@ void kernel_child_drop(void *be_child);
 /* The next event that fd, a channel's, has for the application; ch: where
  * a child is to live. Booked as fetched. 0, -errno, or -ERESTART: look at ch's own
  * queue. */
-int kernel_event_take(int fd, struct cm_channel *ch, struct cm_event **ev);
+int kernel_event_fetch(int fd, struct cm_channel *ch, struct cm_event **ev);
 
 /* migrate.c */
 int kernel_id_adopt(struct cm_id *id);

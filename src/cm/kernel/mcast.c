@@ -19,7 +19,7 @@ static int join_ip(struct cm_id *id, struct cm_mcast *mc, struct kernel_obj *o,
 	req.p.uid = o->uid;
 	req.p.id = to_kernel(id)->handle;
 	memcpy(&req.p.addr, &mc->addr, sizeof(req.p.addr));
-	return kernel_call(kernel_fd(id), RDMA_USER_CM_CMD_JOIN_IP_MCAST, &req,
+	return kernel_command(kernel_fd(id), RDMA_USER_CM_CMD_JOIN_IP_MCAST, &req,
 			   sizeof(*resp));
 }
 
@@ -34,7 +34,7 @@ static int join_any(struct cm_id *id, struct cm_mcast *mc, struct kernel_obj *o,
 	req.p.addr_size = (uint16_t)cm_addr_size((struct sockaddr *)&mc->addr);
 	req.p.join_flags = mc->join_flags;
 	memcpy(&req.p.addr, &mc->addr, req.p.addr_size);
-	return kernel_call(kernel_fd(id), RDMA_USER_CM_CMD_JOIN_MCAST, &req,
+	return kernel_command(kernel_fd(id), RDMA_USER_CM_CMD_JOIN_MCAST, &req,
 			   sizeof(*resp));
 }
 
@@ -80,7 +80,7 @@ int kernel_leave(struct cm_id *id, struct cm_mcast *mc, uint32_t *delivered)
 
 	req.p.response = (uintptr_t)&resp;
 	req.p.id = o->handle;
-	r = kernel_call(kernel_fd(id), RDMA_USER_CM_CMD_LEAVE_MCAST, &req, sizeof(resp));
+	r = kernel_command(kernel_fd(id), RDMA_USER_CM_CMD_LEAVE_MCAST, &req, sizeof(resp));
 	if (r)
 		return r;
 	kernel_obj_settle(o, resp.events_reported);

@@ -23,7 +23,7 @@ static int raw_migrate(int from, int to, uint32_t handle, uint32_t *reported)
 	req.p.response = (uintptr_t)&resp;
 	req.p.id = handle;
 	req.p.fd = (uint32_t)from;
-	r = kernel_call(to, RDMA_USER_CM_CMD_MIGRATE_ID, &req, sizeof(resp));
+	r = kernel_command(to, RDMA_USER_CM_CMD_MIGRATE_ID, &req, sizeof(resp));
 	if (!r)
 		*reported = resp.events_reported;
 	return r;
@@ -58,7 +58,7 @@ static void rescue(struct kernel_obj *o, int born, struct cm_channel *to,
 	struct cm_event *ev;
 	uint32_t reported;
 
-	while (!kernel_event_take(o->halfway, to, &ev)) {
+	while (!kernel_event_fetch(o->halfway, to, &ev)) {
 		cm_event_unhold(ev);
 		list_add_tail(events, &ev->link);
 		child = ev->be_child;

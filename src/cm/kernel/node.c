@@ -28,7 +28,7 @@ static int sys_open(const char *path, int flags)
 
 /* ---- netlink ----------------------------------------------------------------- */
 
-struct ask {
+struct query {
 	struct nlmsghdr hdr;
 	struct nlattr attr;
 	char type[sizeof(TYPE)];
@@ -36,7 +36,7 @@ struct ask {
 
 static int nl_ask(int fd)
 {
-	struct ask ask = {
+	struct query query = {
 		.hdr = {
 			.nlmsg_len = NLMSG_LENGTH(NLA_HDRLEN + sizeof(TYPE)),
 			.nlmsg_type = RDMA_NL_GET_TYPE(RDMA_NL_NLDEV,
@@ -50,7 +50,7 @@ static int nl_ask(int fd)
 		.type = TYPE,
 	};
 
-	return send(fd, &ask, NLMSG_ALIGN(ask.hdr.nlmsg_len), 0) < 0 ? -errno : 0;
+	return send(fd, &query, NLMSG_ALIGN(query.hdr.nlmsg_len), 0) < 0 ? -errno : 0;
 }
 
 static int nl_take(const struct nlmsghdr *h, struct kernel_node *out)

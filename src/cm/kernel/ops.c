@@ -57,7 +57,7 @@ int kernel_raw_create(int fd, uint64_t uid, enum rdma_port_space ps,
 	req.p.response = (uintptr_t)&resp;
 	req.p.ps = (uint16_t)ps;
 	req.p.qp_type = (uint8_t)qp_type;
-	r = kernel_call(fd, RDMA_USER_CM_CMD_CREATE_ID, &req, sizeof(resp));
+	r = kernel_command(fd, RDMA_USER_CM_CMD_CREATE_ID, &req, sizeof(resp));
 	if (!r)
 		*handle = resp.id;
 	return r;
@@ -71,7 +71,7 @@ int kernel_raw_destroy(int fd, uint32_t handle, uint32_t *reported)
 
 	req.p.response = (uintptr_t)&resp;
 	req.p.id = handle;
-	r = kernel_call(fd, RDMA_USER_CM_CMD_DESTROY_ID, &req, sizeof(resp));
+	r = kernel_command(fd, RDMA_USER_CM_CMD_DESTROY_ID, &req, sizeof(resp));
 	if (!r)
 		*reported = resp.events_reported;
 	return r;
@@ -131,7 +131,7 @@ static int resolve_route(struct cm_id *id, int timeout_ms)
 
 	req.p.id = to_kernel(id)->handle;
 	req.p.timeout_ms = (uint32_t)timeout_ms;
-	return kernel_call(kernel_fd(id), RDMA_USER_CM_CMD_RESOLVE_ROUTE, &req, 0);
+	return kernel_command(kernel_fd(id), RDMA_USER_CM_CMD_RESOLVE_ROUTE, &req, 0);
 }
 
 static int listen_id(struct cm_id *id, int backlog)
@@ -141,7 +141,7 @@ static int listen_id(struct cm_id *id, int backlog)
 
 	req.p.id = to_kernel(id)->handle;
 	req.p.backlog = (uint32_t)backlog;
-	r = kernel_call(kernel_fd(id), RDMA_USER_CM_CMD_LISTEN, &req, 0);
+	r = kernel_command(kernel_fd(id), RDMA_USER_CM_CMD_LISTEN, &req, 0);
 	if (!r)
 		to_kernel(id)->listening = true;
 	return r;
@@ -170,7 +170,7 @@ static int connect_id(struct cm_id *id, const struct cm_conn_param *p)
 
 	req.p.id = to_kernel(id)->handle;
 	fill(&req.p.conn_param, &req.p.ece, p);
-	return kernel_call(kernel_fd(id), RDMA_USER_CM_CMD_CONNECT, &req, 0);
+	return kernel_command(kernel_fd(id), RDMA_USER_CM_CMD_CONNECT, &req, 0);
 }
 
 /* The kernel answers INIT_QP_ATTR from the request alone. */
@@ -195,7 +195,7 @@ static int accept_id(struct cm_id *id, const struct cm_conn_param *p)
 	req.p.uid = o->uid;
 	req.p.id = o->handle;
 	fill(&req.p.conn_param, &req.p.ece, p);
-	return kernel_call(kernel_fd(id), RDMA_USER_CM_CMD_ACCEPT, &req, 0);
+	return kernel_command(kernel_fd(id), RDMA_USER_CM_CMD_ACCEPT, &req, 0);
 }
 
 /* Too early, the kernel would reject the request that it sent itself. */
@@ -207,7 +207,7 @@ static int establish(struct cm_id *id)
 		return log_refuse(EINVAL, "id %p: the peer has not answered yet",
 				  (void *)id);
 	req.p.id = to_kernel(id)->handle;
-	return kernel_call(kernel_fd(id), RDMA_USER_CM_CMD_ACCEPT, &req, 0);
+	return kernel_command(kernel_fd(id), RDMA_USER_CM_CMD_ACCEPT, &req, 0);
 }
 
 /* Reason 0 is the consumer's; an old kernel knows no other. */
@@ -220,7 +220,7 @@ static int reject(struct cm_id *id, uint8_t reason, const void *data, uint8_t le
 	req.p.private_data_len = len;
 	if (len)
 		memcpy(req.p.private_data, data, len);
-	return kernel_call(kernel_fd(id), RDMA_USER_CM_CMD_REJECT, &req, 0);
+	return kernel_command(kernel_fd(id), RDMA_USER_CM_CMD_REJECT, &req, 0);
 }
 
 static int abandon(struct cm_id *id)
@@ -233,7 +233,7 @@ static int disconnect(struct cm_id *id)
 	KERNEL_REQ(req, rdma_ucm_disconnect);
 
 	req.p.id = to_kernel(id)->handle;
-	return kernel_call(kernel_fd(id), RDMA_USER_CM_CMD_DISCONNECT, &req, 0);
+	return kernel_command(kernel_fd(id), RDMA_USER_CM_CMD_DISCONNECT, &req, 0);
 }
 
 static int notify(struct cm_id *id, enum ibv_event_type event)
@@ -242,7 +242,7 @@ static int notify(struct cm_id *id, enum ibv_event_type event)
 
 	req.p.id = to_kernel(id)->handle;
 	req.p.event = event;
-	return kernel_call(kernel_fd(id), RDMA_USER_CM_CMD_NOTIFY, &req, 0);
+	return kernel_command(kernel_fd(id), RDMA_USER_CM_CMD_NOTIFY, &req, 0);
 }
 
 static int set_option(struct cm_id *id, int level, int name, const void *val, size_t len)
@@ -256,7 +256,7 @@ static int set_option(struct cm_id *id, int level, int name, const void *val, si
 	req.p.optname = (uint32_t)name;
 	req.p.optval = (uintptr_t)val;
 	req.p.optlen = (uint32_t)len;
-	return kernel_call(kernel_fd(id), RDMA_USER_CM_CMD_SET_OPTION, &req, 0);
+	return kernel_command(kernel_fd(id), RDMA_USER_CM_CMD_SET_OPTION, &req, 0);
 }
 
 /* Verbs and the kernel's CM know each other. */

@@ -28,7 +28,7 @@ int kernel_resolve_service(struct cm_id *id, const char *service)
 		memcpy(req.p.name, service, len);
 		req.p.flags = KERNEL_SERVICE_NAME;
 	}
-	r = kernel_call(kernel_fd(id), KERNEL_CMD_RESOLVE_IB_SERVICE, &req, 0);
+	r = kernel_command(kernel_fd(id), KERNEL_CMD_RESOLVE_IB_SERVICE, &req, 0);
 	if (r == -EINVAL && !kernel_knows(kernel_fd(id), KERNEL_CMD_RESOLVE_IB_SERVICE,
 					  &req.hdr, sizeof(req), &req.p.id))
 		return log_refuse(EOPNOTSUPP, "this kernel does not look up services");
@@ -55,7 +55,7 @@ static int query(struct cm_id *id, struct kernel_query_service_resp **out)
 		req.p.response = (uintptr_t)resp;
 		req.p.id = to_kernel(id)->handle;
 		req.p.option = KERNEL_QUERY_IB_SERVICE;
-		r = kernel_call(kernel_fd(id), RDMA_USER_CM_CMD_QUERY, &req, len);
+		r = kernel_command(kernel_fd(id), RDMA_USER_CM_CMD_QUERY, &req, len);
 		if (!r && (resp->count <= room || len == UINT16_MAX)) {
 			if (resp->count > room)
 				resp->count = room;

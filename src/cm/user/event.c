@@ -82,7 +82,7 @@ struct cm_event *user_request_event(struct user_id *lis, struct user_id *child)
 
 	if (!ev)
 		return NULL;
-	cm_event_private(ev, child->nego->priv, child->nego->priv_len, CM_PRIV_REQ);
+	cm_event_private(ev, child->req->priv, child->req->priv_len, CM_PRIV_REQ);
 	ev->pub.param.conn.responder_resources = c->responder_resources;
 	ev->pub.param.conn.initiator_depth = c->initiator_depth;
 	ev->pub.param.conn.flow_control = c->peer_flow_control;
@@ -100,14 +100,14 @@ int user_event_get(struct cm_channel *ch, struct cm_event **ev)
 	int ret = cm_event_dequeue(ch, ev);
 
 	if (!ret && (*ev)->be_child)
-		user_listener_taken((*ev)->be_child);
+		user_listener_fetched((*ev)->be_child);
 	return ret;
 }
 
 static void drop(struct cm_event *ev)
 {
 	if (ev->be_child)
-		user_kill(ev->be_child);
+		user_destroy(ev->be_child);
 }
 
 void user_event_purge(struct cm_id *id)

@@ -10,7 +10,6 @@
 #include <string.h>
 
 enum {
-	REJ_NO_RESOURCES = 3,
 	REJ_TRANSPORT = 9,
 	REJ_VERSION = 31,
 	PLAIN_DEPTH = 16, /* what we can do; IRD and ORD of a peer that names none */
@@ -38,7 +37,7 @@ static bool mapped_v4(const struct sockaddr_storage *ss)
 	       IN6_IS_ADDR_V4MAPPED(&((const struct sockaddr_in6 *)ss)->sin6_addr);
 }
 
-/* ---- active -------------------------------------------------------------------- */
+/* ---- active ---------------------------------------------------------------------- */
 
 static int plain_req(struct user_id *u, const struct cm_conn_param *p)
 {
@@ -49,8 +48,8 @@ static int plain_req(struct user_id *u, const struct cm_conn_param *p)
 		.pd_len = p->private_data_len,
 	};
 
-	/* Programs of InfiniBand let either side speak first. */
-	return mpa_plain_encode(u->nego->out, sizeof(u->nego->out), &f,
+	/* Programs of InfiniBand let either side send first. */
+	return mpa_plain_encode(u->req->frame, sizeof(u->req->frame), &f,
 				p->responder_resources, p->initiator_depth,
 				MPA_P2P | MPA_RTR_WRITE);
 }
@@ -97,15 +96,15 @@ int user_req_build(struct user_id *u, const struct cm_conn_param *p)
 	c->ece = p->ece;
 	c->crc = r.crc;
 	c->extended = !conf_get()->ports_identity;
-	len = c->extended ? mpa_cm_req_encode(u->nego->out, sizeof(u->nego->out), &r) :
+	len = c->extended ? mpa_cm_req_encode(u->req->frame, sizeof(u->req->frame), &r) :
 			    plain_req(u, p);
 	if (len < 0)
 		return len;
-	u->nego->out_len = (size_t)len;
+	u->req->len = (size_t)len;
 	return 0;
 }
 
-static enum user_answer plain_rep(struct user_id *u, const struct mpa_frame *f,
+static enum user_reply plain_rep(struct user_id *u, const struct mpa_frame *f,
 				  const uint8_t **priv, uint8_t *priv_len,
 				  uint16_t *reason)
 {
@@ -115,7 +114,7 @@ static enum user_answer plain_rep(struct user_id *u, const struct mpa_frame *f,
 
 	if (f->flags & MPA_F_MARKERS) {
 		log_info("the peer wants MPA markers, which we do not send");
-		return USER_ANSWER_FOREIGN;
+		return USER_REPLY_FOREIGN;
 	}
 	if (!mpa_depths(f, &ird, &ord))
 		skip = 4;
@@ -124,7 +123,7 @@ static enum user_answer plain_rep(struct user_id *u, const struct mpa_frame *f,
 	if (f->flags & MPA_F_REJECT) {
 		*reason = CM_REJ_CONSUMER;
 		*priv_len = (uint8_t)(len > CM_PRIV_REJ ? CM_PRIV_REJ : len);
-		return USER_ANSWER_REJ;
+		return USER_REPLY_REJ;
 	}
 	*priv_len = (uint8_t)(len > CM_PRIV_REP ? CM_PRIV_REP : len);
 	c->p2p = p2p & MPA_P2P && p2p & MPA_RTR_WRITE ? MPA_RTR_WRITE : 0;
@@ -132,10 +131,10 @@ static enum user_answer plain_rep(struct user_id *u, const struct mpa_frame *f,
 	c->reads = c->responder_resources != 0;
 	c->initiator_depth = plain_depth(ird, c->initiator_depth);
 	c->crc |= (f->flags & MPA_F_CRC) != 0;
-	return USER_ANSWER_REP;
+	return USER_REPLY_REP;
 }
 
-static enum user_answer take_rep(struct user_id *u, const struct mpa_cm_rep *r)
+static enum user_reply set_rep(struct user_id *u, const struct mpa_cm_rep *r)
 {
 	struct user_conn *c = &u->conn;
 
@@ -152,40 +151,40 @@ static enum user_answer take_rep(struct user_id *u, const struct mpa_cm_rep *r)
 					.options = r->ece_options };
 	c->mtu = min_u8(c->mtu, r->mtu);
 	c->crc |= r->crc;
-	return USER_ANSWER_REP;
+	return USER_REPLY_REP;
 }
 
-enum user_answer user_rep_parse(struct user_id *u, const struct mpa_frame *f,
+enum user_reply user_rep_parse(struct user_id *u, const struct mpa_frame *f,
 				const uint8_t **priv, uint8_t *priv_len, uint16_t *reason)
 {
 	struct mpa_cm_rep rep;
 	struct mpa_cm_rej rej;
 
 	if (!f->reply)
-		return USER_ANSWER_FOREIGN;
+		return USER_REPLY_FOREIGN;
 	if (!u->conn.extended)
 		return plain_rep(u, f, priv, priv_len, reason);
 	if (!mpa_cm_rep_decode(f, &rep)) {
 		*priv = rep.priv;
 		*priv_len = rep.priv_len;
-		return take_rep(u, &rep);
+		return set_rep(u, &rep);
 	}
 	if (!mpa_cm_rej_decode(f, &rej)) {
 		*priv = rej.priv;
 		*priv_len = rej.priv_len;
 		*reason = rej.reason;
-		return USER_ANSWER_REJ;
+		return USER_REPLY_REJ;
 	}
-	return USER_ANSWER_FOREIGN;
+	return USER_REPLY_FOREIGN;
 }
 
-/* ---- passive -------------------------------------------------------------------- */
+/* ---- passive --------------------------------------------------------------------- */
 
-static void set_priv(struct user_nego *n, const uint8_t *data, size_t len)
+static void set_priv(struct user_req *r, const uint8_t *data, size_t len)
 {
-	n->priv_len = (uint8_t)(len > CM_PRIV_REQ ? CM_PRIV_REQ : len);
-	if (n->priv_len)
-		memcpy(n->priv, data, n->priv_len);
+	r->priv_len = (uint8_t)(len > CM_PRIV_REQ ? CM_PRIV_REQ : len);
+	if (r->priv_len)
+		memcpy(r->priv, data, r->priv_len);
 }
 
 /* How the initiator shall open. An empty FPDU (B) would take a receive here. */
@@ -216,7 +215,7 @@ static int plain_req_parse(struct user_id *u, const struct mpa_frame *f)
 	c->mtu = (uint8_t)cm_dev->active_mtu();
 	c->crc = f->flags & MPA_F_CRC || conf_get()->crc;
 	c->extended = false;
-	set_priv(u->nego, f->pd + skip, f->pd_len - skip);
+	set_priv(u->req, f->pd + skip, f->pd_len - skip);
 	return 0;
 }
 
@@ -264,7 +263,7 @@ static void set_peer_addr(struct user_id *u, const struct mpa_cm_req *r)
 	sa_set_port((struct sockaddr *)&u->dst, r->src_port);
 }
 
-static void take_req(struct user_id *u, const struct mpa_cm_req *r)
+static void set_req(struct user_id *u, const struct mpa_cm_req *r)
 {
 	struct user_conn *c = &u->conn;
 
@@ -284,7 +283,7 @@ static void take_req(struct user_id *u, const struct mpa_cm_req *r)
 					.options = r->ece_options };
 	c->crc = r->crc || conf_get()->crc;
 	c->extended = true;
-	set_priv(u->nego, r->priv, r->priv_len);
+	set_priv(u->req, r->priv, r->priv_len);
 }
 
 int user_req_parse(struct user_id *u, const struct mpa_frame *f, uint16_t *reason)
@@ -306,11 +305,7 @@ int user_req_parse(struct user_id *u, const struct mpa_frame *f, uint16_t *reaso
 		if (*reason)
 			ret = -ECONNREFUSED;
 		if (!ret)
-			take_req(u, &r);
-	}
-	if (!ret && u->refused) {
-		*reason = REJ_NO_RESOURCES;
-		ret = -EMFILE;
+			set_req(u, &r);
 	}
 	if (ret)
 		return ret;

@@ -13,7 +13,7 @@ static struct user_conn answered(uint16_t ird, uint16_t ord)
 	int len = mpa_plain_encode(buf, sizeof(buf), &out, ird, ord, 0);
 
 	CHECK(len > 0 && mpa_decode(buf, (size_t)len, &f) == len);
-	CHECK_EQ(user_rep_parse(&u, &f, &priv, &priv_len, &reason), USER_ANSWER_REP);
+	CHECK_EQ(user_rep_parse(&u, &f, &priv, &priv_len, &reason), USER_REPLY_REP);
 	CHECK_EQ(priv_len, 0);
 	return u.conn;
 }

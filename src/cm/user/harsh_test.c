@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* What happens at the wrong moment: ids and channels that end while the progress
- * thread works for them, crowds, floods, and a process that did not run. */
+ * thread works for them, too many peers, floods, and a process that did not run. */
 #include "tests/t.h"
 
 #include "cm/user/pair_test.h"
@@ -38,20 +38,20 @@ static void release_loop(void)
 	sem_wait(&hold.goes);
 }
 
-/* ---- listeners that end ------------------------------------------------------------- */
+/* ---- listeners that end ---------------------------------------------------------- */
 
 enum { HARSH_PORT = 20060 };
 
-static atomic_bool stop_dialing;
+static atomic_bool stop_clients;
 
-static void *dialer(void *arg)
+static void *client_thread(void *arg)
 {
 	struct sockaddr_in a = loop_addr((uint16_t)port_to_tcp(HARSH_PORT, false));
 	uint8_t req[MPA_FRAME_MAX];
 	size_t n = raw_request(req, sizeof(req), HARSH_PORT);
 	bool whole = arg;
 
-	while (!atomic_load(&stop_dialing)) {
+	while (!atomic_load(&stop_clients)) {
 		int fd = socket(AF_INET, SOCK_STREAM, 0);
 
 		/* Whether it gets through is chance. */
@@ -69,9 +69,9 @@ static void listener_ends_while_it_accepts(void)
 	struct cm_channel *ch = ch_new();
 	pthread_t t[2];
 
-	atomic_store(&stop_dialing, false);
+	atomic_store(&stop_clients, false);
 	for (int i = 0; i < 2; i++)
-		REQUIRE(!pthread_create(&t[i], NULL, dialer, i ? ch : NULL));
+		REQUIRE(!pthread_create(&t[i], NULL, client_thread, i ? ch : NULL));
 	for (int i = 0; i < 300; i++) {
 		struct cm_id *lis = id_new(ch, NULL);
 
@@ -83,14 +83,14 @@ static void listener_ends_while_it_accepts(void)
 		usleep((useconds_t)(i % 7) * 300); /* as far as they get in this time */
 		id_free(lis);
 	}
-	atomic_store(&stop_dialing, true);
+	atomic_store(&stop_clients, true);
 	for (int i = 0; i < 2; i++)
 		pthread_join(t[i], NULL);
 	CHECK(silent(ch));
 	cm_channel_free(ch);
 }
 
-/* ---- channels that end ---------------------------------------------------------------- */
+/* ---- channels that end ----------------------------------------------------------- */
 
 static bool rejected(int fd, uint16_t reason)
 {
@@ -115,18 +115,18 @@ static void requests_to_a_dead_channel(void)
 	int queued, late, fd;
 
 	cm_channel_attach(ch);
-	queued = dial(src_port(lis));
+	queued = raw_connect(src_port(lis));
 	CHECK_EQ(write(queued, req, n), n);
 	CHECK(T_WAIT(!silent(ch), 5000));
 	cm_channel_free(ch);
 	rejected(queued, CM_REJ_CONSUMER);
-	late = dial(src_port(lis));
+	late = raw_connect(src_port(lis));
 	CHECK_EQ(write(late, req, n), n);
 	rejected(late, CM_REJ_CONSUMER);
 
 	CHECK_EQ(be->id_migrate(lis, to, &delivered), 0);
 	cm_channel_detach(ch);
-	fd = dial(src_port(lis));
+	fd = raw_connect(src_port(lis));
 	CHECK_EQ(write(fd, req, n), n);
 	ev = want_for(to, RDMA_CM_EVENT_CONNECT_REQUEST, 0, 5000);
 	if (ev)
@@ -152,10 +152,10 @@ static int descriptors(void)
 	return n;
 }
 
-/* ---- crowds and floods ---------------------------------------------------------------- */
+/* ---- too many peers, and floods -------------------------------------------------- */
 
 /* A newcomer displaces one silent stream, not more. */
-static void crowd_of_silent_peers(void)
+static void too_many_silent_peers(void)
 {
 	struct cm_channel *ch = ch_new();
 	struct cm_id *lis = listener(ch, 10);
@@ -163,9 +163,9 @@ static void crowd_of_silent_peers(void)
 	int fd, gone = 0;
 
 	for (int i = 0; i < USER_HALF_OPEN_MAX; i++)
-		p[i] = (struct pollfd){ .fd = dial(src_port(lis)), .events = POLLIN };
+		p[i] = (struct pollfd){ raw_connect(src_port(lis)), POLLIN, 0 };
 	usleep(700000); /* time is the point: older than what is spared */
-	fd = dial(src_port(lis));
+	fd = raw_connect(src_port(lis));
 	CHECK(poll(p, USER_HALF_OPEN_MAX, (int)t_scaled(5000)) > 0);
 	hold_loop(); /* the thread has finished what it was about */
 	release_loop();
@@ -181,7 +181,7 @@ static void crowd_of_silent_peers(void)
 }
 
 /* A connection from this address of ours. */
-static int dial_from(uint8_t last, uint16_t port)
+static int raw_connect_from(uint8_t last, uint16_t port)
 {
 	struct sockaddr_in to = loop_addr((uint16_t)port_to_tcp(port, false)), from = loop_addr(0);
 	int fd = socket(AF_INET, SOCK_STREAM, 0);
@@ -193,22 +193,22 @@ static int dial_from(uint8_t last, uint16_t port)
 }
 
 /* Those who have many give way, not who was there first. */
-static void crowd_from_one_address(void)
+static void too_many_from_one_address(void)
 {
 	enum { MORE = 20 };
 	static struct pollfd p[USER_HALF_OPEN_MAX + MORE];
 	struct cm_channel *ch = ch_new();
 	struct cm_id *lis = listener(ch, 10);
-	struct pollfd first = { .fd = dial_from(2, src_port(lis)), .events = POLLIN };
+	struct pollfd first = { .fd = raw_connect_from(2, src_port(lis)), .events = POLLIN };
 	struct cm_event *ev;
 	uint8_t req[MPA_FRAME_MAX];
 	size_t n = raw_request(req, sizeof(req), src_port(lis));
 
 	for (int i = 0; i < USER_HALF_OPEN_MAX - 1; i++)
-		p[i] = (struct pollfd){ .fd = dial_from(3, src_port(lis)), .events = POLLIN };
+		p[i] = (struct pollfd){ raw_connect_from(3, src_port(lis)), POLLIN, 0 };
 	usleep(700000); /* time is the point: older than what is spared */
 	for (int i = USER_HALF_OPEN_MAX - 1; i < USER_HALF_OPEN_MAX + MORE; i++)
-		p[i] = (struct pollfd){ .fd = dial_from(3, src_port(lis)), .events = POLLIN };
+		p[i] = (struct pollfd){ raw_connect_from(3, src_port(lis)), POLLIN, 0 };
 	CHECK(T_WAIT(poll(p, USER_HALF_OPEN_MAX + MORE, 0) > MORE, 5000));
 	CHECK_EQ(poll(&first, 1, 0), 0);
 	CHECK_EQ(write(first.fd, req, n), n);
@@ -224,7 +224,7 @@ static void crowd_from_one_address(void)
 }
 
 /* Whole requests that nobody fetches are bounded too; none is lost for that. */
-static void crowd_of_requests(void)
+static void too_many_requests(void)
 {
 	enum { MORE = 50, PEERS = 1 + USER_WAITING_MAX + MORE, FDS = 2 * PEERS + 200 };
 	uint8_t req[MPA_FRAME_MAX];
@@ -241,7 +241,7 @@ static void crowd_of_requests(void)
 	lis = listener(ch, 1);
 	n = raw_request(req, sizeof(req), src_port(lis));
 	for (int i = 0; i < PEERS; i++) {
-		fd[i] = dial(src_port(lis));
+		fd[i] = raw_connect(src_port(lis));
 		CHECK_EQ(write(fd[i], req, n), n);
 	}
 	T_WAIT((all = ids()) >= 2 + USER_WAITING_MAX, 5000);
@@ -264,7 +264,7 @@ static void crowd_of_requests(void)
 }
 
 /* Requests that are rejected at once, by peers that do not go then. */
-static void crowd_of_rejected_peers(void)
+static void too_many_rejected_peers(void)
 {
 	enum { PEERS = 2 * USER_LINGER_MAX };
 	struct cm_channel *ch = ch_new();
@@ -275,13 +275,14 @@ static void crowd_of_rejected_peers(void)
 	int before = descriptors(), told = 0;
 
 	for (int i = 0; i < PEERS; i++) {
-		fd[i] = dial(src_port(lis));
+		fd[i] = raw_connect(src_port(lis));
 		CHECK_EQ(write(fd[i], req, n), n);
 	}
 	for (int i = 0; i < PEERS; i++)
 		told += rejected(fd[i], CM_REJ_NO_LISTENER);
 	CHECK_EQ(told, PEERS);
-	CHECK(descriptors() <= before + PEERS + USER_LINGER_MAX);
+	/* The socket of the last one may be about to be closed. */
+	CHECK(descriptors() <= before + PEERS + USER_LINGER_MAX + 1);
 	CHECK(T_WAIT(descriptors() <= before + PEERS, 5000)); /* theirs alone */
 	for (int i = 0; i < PEERS; i++)
 		close(fd[i]);
@@ -315,7 +316,7 @@ static void flood_after_reject(void)
 
 	atomic_store(&stop_flood, false);
 	for (int i = 0; i < FLOODS; i++) {
-		fd[i] = dial(src_port(lis));
+		fd[i] = raw_connect(src_port(lis));
 		CHECK_EQ(write(fd[i], req, n), n);
 		REQUIRE(!pthread_create(&t[i], NULL, flooder, (void *)(intptr_t)fd[i]));
 	}
@@ -330,7 +331,7 @@ static void flood_after_reject(void)
 	cm_channel_free(ch);
 }
 
-/* ---- a process that did not run ----------------------------------------------------------- */
+/* ---- a process that did not run -------------------------------------------------- */
 
 /* A socket on the TCP port of HARSH_PORT that answers nothing by itself. */
 static int mute(int backlog)
@@ -419,7 +420,7 @@ static void silent_remote_peer(void)
 	cm_channel_free(ch);
 }
 
-/* ---- no device ------------ ------------------------------------------------------------------ */
+/* ---- no device ------------------------------------------------------------------- */
 
 static void forked_child(void)
 {
@@ -447,10 +448,10 @@ int main(int argc, char **argv)
 	sem_init(&hold.goes, 0, 0);
 	T_RUN(listener_ends_while_it_accepts);
 	T_RUN(requests_to_a_dead_channel);
-	T_RUN(crowd_of_silent_peers);
-	T_RUN(crowd_from_one_address);
-	T_RUN(crowd_of_requests);
-	T_RUN(crowd_of_rejected_peers);
+	T_RUN(too_many_silent_peers);
+	T_RUN(too_many_from_one_address);
+	T_RUN(too_many_requests);
+	T_RUN(too_many_rejected_peers);
 	T_RUN(flood_after_reject);
 	T_RUN(answers_came_while_stopped);
 	T_RUN(silent_remote_peer);

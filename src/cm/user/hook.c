@@ -23,9 +23,9 @@ static void remove_one(struct user_id *u)
 	lock_get(&u->lock);
 	if (u->bound && !u->dead && user_state_next(u->state, ST_REMOVAL) >= 0) {
 		listener = u->state == US_LISTEN;
-		user_say_goodbye(u);
+		user_tell_end(u);
 		user_step(u, ST_REMOVAL);
-		user_let_go(u);
+		user_release(u);
 		user_post(u, RDMA_CM_EVENT_DEVICE_REMOVAL, 0);
 	}
 	lock_put(&u->lock);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Life of the backend's ids: references, the table of all, timers, the end. */
+/* Life of the backend's ids: references, the table of all, the end. */
 #include "base/log.h"
 #include "cm/user/user.h"
 
@@ -51,10 +51,9 @@ struct user_id *user_new(enum rdma_port_space ps, enum ibv_qp_type qp_type)
 	u->qp_type = qp_type;
 	u->afonly = -1;
 	u->life_time = USER_LIFE_TIME;
-	u->fd = u->port.name_fd = u->port.tcp_fd = -1;
+	u->port.name_fd = u->port.tcp_fd = -1;
 	u->conn.local_psn = random_psn();
 	u->timer.fire = user_timer_fire;
-	u->wire = &user_wire_tcp;
 	list_init(&u->child_link);
 
 	lock_get(&all.lock);
@@ -79,7 +78,7 @@ void user_put(struct user_id *u)
 		return;
 	listener = u->listener;
 	lock_fini(&u->lock);
-	free(u->nego);
+	free(u->req);
 	free(u->lis);
 	free(u);
 	if (listener)
@@ -103,30 +102,24 @@ int user_all(struct user_id ***out)
 	return v ? (int)n : -ENOMEM;
 }
 
-void user_timer_set(struct user_id *u, uint64_t ms)
+void user_release(struct user_id *u)
 {
-	u->deadline = user_now() + ms * MSEC;
-	if (cm_dev->loop_timer_set(&u->timer, u->deadline))
-		user_get(u);
+	user_unexpect(u);
+	user_stream_release(u);
+	user_wire_close(u);
+	user_timer_stop(u);
 }
 
-void user_timer_stop(struct user_id *u)
-{
-	u->deadline = UINT64_MAX;
-	if (cm_dev->loop_timer_stop(&u->timer))
-		user_put(u);
-}
-
-void user_kill(struct user_id *u)
+void user_destroy(struct user_id *u)
 {
 	struct user_port port;
 
 	lock_get(&u->lock);
-	user_say_goodbye(u);
+	user_tell_end(u);
 	user_step(u, ST_DESTROY);
 	u->dead = true;
 	u->cm = NULL;
-	user_let_go(u);
+	user_release(u);
 	port = u->port;
 	u->port.name_fd = u->port.tcp_fd = -1;
 	lock_put(&u->lock);
@@ -134,7 +127,7 @@ void user_kill(struct user_id *u)
 	/* Listener first: who sees the name free finds the TCP port free. */
 	if (u->lis)
 		user_listener_stop(u);
-	port_drop(&port);
+	port_release(&port);
 
 	lock_get(&all.lock);
 	list_del(&u->all_link);

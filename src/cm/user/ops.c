@@ -57,7 +57,7 @@ static int id_destroy(struct cm_id *id, uint32_t *delivered)
 	struct user_id *u = to_user(id);
 
 	id->be_id = NULL;
-	user_kill(u);
+	user_destroy(u);
 	user_event_purge(id);
 	*delivered = cm_event_delivered(id);
 	return 0;
@@ -72,8 +72,8 @@ static int id_migrate(struct cm_id *id, struct cm_channel *to, uint32_t *deliver
 
 static void child_drop(void *be_child)
 {
-	user_listener_taken(be_child); /* its place in the backlog */
-	user_kill(be_child);
+	user_listener_fetched(be_child); /* its place in the backlog */
+	user_destroy(be_child);
 }
 
 static int join(struct cm_id *id, struct cm_mcast *mc)

@@ -17,7 +17,7 @@
 #include <poll.h>
 #include <sys/epoll.h>
 
-/* ---- streams that know control messages: type, length, bytes ------------------- */
+/* ---- streams that know control messages: type, length, bytes --------------------- */
 
 struct stream {
 	struct loop_fd lf;
@@ -86,6 +86,13 @@ static T_UNUSED int fs_control(struct stream *s, enum stream_ctl type, const uin
 	return send(s->lf.fd, msg, len + 2, MSG_NOSIGNAL) < 0 ? -EPIPE : 0;
 }
 
+/* Messages are handled as soon as they are seen. */
+static T_UNUSED bool fs_has_news(struct stream *s)
+{
+	(void)s;
+	return false;
+}
+
 static T_UNUSED void fs_release(struct stream *s)
 {
 	s->released = true;
@@ -151,13 +158,14 @@ static const struct anyrdma_interface device = {
 	.stream_unexpect = unexpect,
 	.stream_open = fs_open,
 	.stream_control = fs_control,
+	.stream_has_news = fs_has_news,
 	.stream_release = fs_release,
 };
 
 static const struct cm_backend *be = &cm_backend_user;
 const struct cm_backend *const cm_backends[] = { &cm_backend_user, NULL };
 
-/* ---- ids and events ---------------------------------------------------------------- */
+/* ---- ids and events -------------------------------------------------------------- */
 
 static T_UNUSED struct cm_channel *ch_new(void)
 {
@@ -350,9 +358,9 @@ static T_UNUSED void pair_end(struct pair *p)
 	cm_channel_free(p->cc);
 }
 
-/* ---- raw peers ---------------------------------------------------------------------- */
+/* ---- raw peers ------------------------------------------------------------------- */
 
-static T_UNUSED int dial(uint16_t port)
+static T_UNUSED int raw_connect(uint16_t port)
 {
 	struct sockaddr_in a = loop_addr((uint16_t)port_to_tcp(port, false));
 	int fd = socket(AF_INET, SOCK_STREAM, 0), one = 1;

@@ -19,7 +19,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-/* ---- socket addresses -------------------------------------------------------- */
+/* ---- socket addresses ------------------------------------------------------------ */
 
 static const struct sockaddr_in *in4(const struct sockaddr *sa)
 {
@@ -65,6 +65,22 @@ void sa_set_port(struct sockaddr *sa, uint16_t port)
 		((struct sockaddr_in6 *)(void *)sa)->sin6_port = htons(port);
 }
 
+void sa_unmap(struct sockaddr_storage *ss)
+{
+	struct sockaddr_in6 from;
+	struct sockaddr_in to = { .sin_family = AF_INET };
+
+	if (ss->ss_family != AF_INET6)
+		return;
+	memcpy(&from, ss, sizeof(from));
+	if (!IN6_IS_ADDR_V4MAPPED(&from.sin6_addr))
+		return;
+	memcpy(&to.sin_addr, from.sin6_addr.s6_addr + 12, 4);
+	to.sin_port = from.sin6_port;
+	memset(ss, 0, sizeof(*ss));
+	memcpy(ss, &to, sizeof(to));
+}
+
 const char *sa_str(const struct sockaddr *sa, char buf[PORT_ADDR_STR])
 {
 	char text[INET6_ADDRSTRLEN] = "?";
@@ -81,7 +97,7 @@ const char *sa_str(const struct sockaddr *sa, char buf[PORT_ADDR_STR])
 	return buf;
 }
 
-/* ---- rules -------------------------------------------------------------------- */
+/* ---- rules ----------------------------------------------------------------------- */
 
 int port_to_tcp(uint16_t port, bool identity)
 {
@@ -156,7 +172,7 @@ bool port_parse(const char *text, struct port_claim *c, unsigned *port)
 	return true;
 }
 
-/* ---- names -------------------------------------------------------------------- */
+/* ---- names ----------------------------------------------------------------------- */
 
 static unsigned name_ps(enum rdma_port_space ps)
 {
@@ -216,7 +232,7 @@ static socklen_t name_address(const char *name, struct sockaddr_un *un)
 }
 
 /* A socket that holds the name, or -errno. */
-static int name_take(const char *name)
+static int name_bind(const char *name)
 {
 	struct sockaddr_un un;
 	socklen_t len = name_address(name, &un);
@@ -250,7 +266,7 @@ static bool name_holder(const char *name, struct ucred *who)
 }
 
 /* Another user may take any name before us, as any TCP port: that no errno can say. */
-static void say_held(unsigned num, const char *name)
+static void log_held(unsigned num, const char *name)
 {
 	struct ucred who;
 
@@ -333,7 +349,7 @@ bool port_owned(enum rdma_port_space ps, const struct sockaddr *sa, uint16_t por
 	return names_scan(ps, see_owner, &a);
 }
 
-/* ---- privileges ----------------------------------------------------------------- */
+/* ---- privileges ------------------------------------------------------------------ */
 
 static unsigned unprivileged_start(void)
 {
@@ -358,7 +374,7 @@ static bool may_bind_service(void)
 	return d[0].effective & 1u << CAP_NET_BIND_SERVICE;
 }
 
-/* ---- taking --------------------------------------------------------------------- */
+/* ---- taking ---------------------------------------------------------------------- */
 
 int port_tcp_bound(const struct sockaddr *sa, bool afonly, uint16_t port)
 {
@@ -386,14 +402,14 @@ int port_tcp_bound(const struct sockaddr *sa, bool afonly, uint16_t port)
 	return cm_dev->fd_take(fd);
 }
 
-/* Takes this very port: the name, then the rules. */
-static int take_exactly(enum rdma_port_space ps, const struct sockaddr *sa, bool afonly,
+/* Binds this very port: the name, then the rules. */
+static int bind_exactly(enum rdma_port_space ps, const struct sockaddr *sa, bool afonly,
 			bool reuse, uint16_t num, struct user_port *p)
 {
 	static atomic_uint serial;
 	struct port_claim mine;
 	struct conflict_arg a = { .mine = &mine, .port = num, .own = p->name };
-	bool asked = sa_port(sa); /* else one that we have drawn: others are free */
+	bool requested = sa_port(sa); /* else one that we have drawn: others are free */
 	size_t len;
 	int fd, ret;
 
@@ -403,10 +419,10 @@ static int take_exactly(enum rdma_port_space ps, const struct sockaddr *sa, bool
 	if (reuse)
 		snprintf(p->name + len, sizeof(p->name) - len, "/r%d.%u", getpid(),
 			 atomic_fetch_add(&serial, 1));
-	fd = name_take(p->name);
+	fd = name_bind(p->name);
 	if (fd == -EADDRINUSE) {
-		if (asked)
-			say_held(num, p->name);
+		if (requested)
+			log_held(num, p->name);
 		return mine.any ? -EADDRNOTAVAIL : -EADDRINUSE;
 	}
 	if (fd < 0)
@@ -414,8 +430,8 @@ static int take_exactly(enum rdma_port_space ps, const struct sockaddr *sa, bool
 				  strerror(-fd));
 	ret = names_scan(ps, see_conflict, &a);
 	if (ret) {
-		if (asked)
-			say_held(num, a.other);
+		if (requested)
+			log_held(num, a.other);
 		cm_dev->fd_close(fd);
 		return ret;
 	}
@@ -453,7 +469,7 @@ uint16_t port_number(void)
 	return (uint16_t)(32768 + atomic_fetch_add(&last, 1) % (61000 - 32768));
 }
 
-int port_take(enum rdma_port_space ps, const struct sockaddr *sa, bool afonly,
+int port_bind(enum rdma_port_space ps, const struct sockaddr *sa, bool afonly,
 	      bool reuse, struct user_port *p)
 {
 	uint16_t num = sa_port(sa);
@@ -468,11 +484,11 @@ int port_take(enum rdma_port_space ps, const struct sockaddr *sa, bool afonly,
 			return log_refuse(EADDRNOTAVAIL,
 					  "RDMA port %u: ports from %u up have no TCP port",
 					  num, PORT_LIMIT);
-		return take_exactly(ps, sa, afonly, reuse, num, p);
+		return bind_exactly(ps, sa, afonly, reuse, num, p);
 	}
 	for (attempt = 0; attempt < 512; attempt++) {
 		num = choose(attempt);
-		ret = take_exactly(ps, sa, afonly, reuse, num, p);
+		ret = bind_exactly(ps, sa, afonly, reuse, num, p);
 		if (ret && ret != -EADDRINUSE && ret != -EADDRNOTAVAIL)
 			return ret;
 		if (ret)
@@ -482,7 +498,7 @@ int port_take(enum rdma_port_space ps, const struct sockaddr *sa, bool afonly,
 			p->tcp_fd = fd;
 			return 0;
 		}
-		port_drop(p);
+		port_release(p);
 		if (fd != -EADDRINUSE && fd != -EACCES)
 			return log_refuse(-fd, "no TCP socket for a chosen RDMA port: %s",
 					  strerror(-fd));
@@ -501,14 +517,14 @@ int port_unique(enum rdma_port_space ps, const struct sockaddr *sa, bool afonly,
 	claim_of(sa, afonly, false, &mine);
 	ret = names_scan(ps, see_conflict, &a);
 	if (ret) {
-		say_held(p->num, a.other);
+		log_held(p->num, a.other);
 		return ret;
 	}
 	/* The name without the mark of REUSEADDR: nobody may join a listener. */
 	name_make(ps, sa, afonly, p->num, plain);
 	if (!strcmp(plain, p->name))
 		return 0;
-	fd = name_take(plain);
+	fd = name_bind(plain);
 	if (fd < 0)
 		return log_refuse(-fd, "listening on RDMA port %u: its name is not free: %s",
 				  p->num, strerror(-fd));
@@ -518,16 +534,16 @@ int port_unique(enum rdma_port_space ps, const struct sockaddr *sa, bool afonly,
 	return 0;
 }
 
-void port_drop_tcp(struct user_port *p)
+void port_close_tcp(struct user_port *p)
 {
 	if (p->tcp_fd >= 0)
 		cm_dev->fd_close(p->tcp_fd);
 	p->tcp_fd = -1;
 }
 
-void port_drop(struct user_port *p)
+void port_release(struct user_port *p)
 {
-	port_drop_tcp(p);
+	port_close_tcp(p);
 	if (p->name_fd >= 0)
 		cm_dev->fd_close(p->name_fd);
 	p->name_fd = -1;

@@ -51,13 +51,13 @@ bool port_parse(const char *text, struct port_claim *c, unsigned *port);
 /* TCP port of an RDMA port, or -EADDRNOTAVAIL. */
 int port_to_tcp(uint16_t port, bool identity);
 
-/* Takes the port in sa (0: chooses one). 0 or -EACCES (privileged),
+/* Makes p the owner of the port in sa (0: chooses one). 0 or -EACCES (privileged),
  * -EADDRINUSE, -EADDRNOTAVAIL, -EMFILE…; logs the reason. */
-int port_take(enum rdma_port_space ps, const struct sockaddr *sa, bool afonly,
+int port_bind(enum rdma_port_space ps, const struct sockaddr *sa, bool afonly,
 	      bool reuse, struct user_port *p);
-void port_drop(struct user_port *p);
+void port_release(struct user_port *p);
 /* Closes the TCP socket of a chosen port (the id will not listen). */
-void port_drop_tcp(struct user_port *p);
+void port_close_tcp(struct user_port *p);
 /* The port gets its listener: must be unique now even with REUSEADDR. */
 int port_unique(enum rdma_port_space ps, const struct sockaddr *sa, bool afonly,
 		struct user_port *p);
@@ -76,6 +76,8 @@ bool sa_loopback(const struct sockaddr *sa);
 uint16_t sa_port(const struct sockaddr *sa); /* host order */
 void sa_set_port(struct sockaddr *sa, uint16_t port);
 socklen_t sa_len(const struct sockaddr *sa); /* 0: other family */
+/* An IPv4 address that is mapped into IPv6 becomes an IPv4 address. */
+void sa_unmap(struct sockaddr_storage *ss);
 /* "1.2.3.4:5" or "[::1]:5" */
 const char *sa_str(const struct sockaddr *sa, char buf[PORT_ADDR_STR]);
 

@@ -61,7 +61,7 @@ static void mapping_is_one_to_one(void)
 static int take(union addr a, bool only, bool reuse, struct user_port *p)
 {
 	p->name_fd = p->tcp_fd = -1;
-	return port_take(RDMA_PS_TCP, &a.sa, only, reuse, p);
+	return port_bind(RDMA_PS_TCP, &a.sa, only, reuse, p);
 }
 
 /* What the second gets while the first holds its port. */
@@ -74,8 +74,8 @@ static int second(union addr a, bool a_only, union addr b, bool b_only, bool reu
 		return 1;
 	ret = take(b, b_only, reuse, &pb);
 	if (!ret)
-		port_drop(&pb);
-	port_drop(&pa);
+		port_release(&pb);
+	port_release(&pa);
 	return ret;
 }
 
@@ -116,10 +116,10 @@ static void port_spaces(void)
 
 	REQUIRE_EQ(take(x, true, false, &a), 0);
 	b.name_fd = b.tcp_fd = -1;
-	CHECK_EQ(port_take(RDMA_PS_UDP, &x.sa, true, false, &b), 0);
-	port_drop(&b);
-	CHECK_EQ(port_take(RDMA_PS_IB, &x.sa, true, false, &b), -EADDRINUSE);
-	port_drop(&a);
+	CHECK_EQ(port_bind(RDMA_PS_UDP, &x.sa, true, false, &b), 0);
+	port_release(&b);
+	CHECK_EQ(port_bind(RDMA_PS_IB, &x.sa, true, false, &b), -EADDRINUSE);
+	port_release(&a);
 }
 
 static void reuse(void)
@@ -134,17 +134,17 @@ static void reuse(void)
 	CHECK_EQ(take(any, true, false, &b), -EADDRNOTAVAIL);
 	CHECK_EQ(port_unique(RDMA_PS_TCP, &x.sa, true, &a), 0);
 	CHECK_EQ(take(x, true, true, &b), -EADDRINUSE); /* a listens */
-	port_drop(&a);
+	port_release(&a);
 	REQUIRE_EQ(take(x, true, true, &a), 0);
 	REQUIRE_EQ(take(x, true, true, &b), 0);
 	CHECK_EQ(port_unique(RDMA_PS_TCP, &x.sa, true, &a), -EADDRINUSE);
-	port_drop(&a);
+	port_release(&a);
 	CHECK_EQ(port_unique(RDMA_PS_TCP, &x.sa, true, &b), 0);
 	CHECK_EQ(take(x, true, false, &a), -EADDRINUSE);
-	port_drop(&b);
+	port_release(&b);
 	REQUIRE_EQ(take(x, true, false, &a), 0);
 	CHECK_EQ(take(x, true, true, &b), -EADDRINUSE);
-	port_drop(&a);
+	port_release(&a);
 }
 
 static void other_process(void)
@@ -173,7 +173,7 @@ static void other_process(void)
 	/* gone with its process */
 	CHECK(!port_owned(RDMA_PS_TCP, &x.sa, 20006));
 	CHECK_EQ(take(x, true, false, &p), 0);
-	port_drop(&p);
+	port_release(&p);
 	close(up[0]), close(up[1]), close(down[0]), close(down[1]);
 }
 
@@ -189,7 +189,7 @@ static void chosen_ports(void)
 			CHECK(p[j].num != p[i].num);
 	}
 	for (int i = 0; i < 20; i++) {
-		port_drop(&p[i]);
+		port_release(&p[i]);
 		CHECK(p[i].name_fd == -1 && p[i].tcp_fd == -1);
 	}
 }

@@ -64,7 +64,7 @@ int user_bind_locked(struct user_id *u, const struct sockaddr *addr)
 		if (ret)
 			return ret;
 	}
-	ret = port_take(u->ps, addr, user_afonly(u, addr->sa_family), u->reuse, &u->port);
+	ret = port_bind(u->ps, addr, user_afonly(u, addr->sa_family), u->reuse, &u->port);
 	if (ret)
 		return ret;
 	memset(&u->src, 0, sizeof(u->src));
@@ -94,7 +94,7 @@ int user_bind(struct cm_id *id, const struct sockaddr *addr)
 	return ret;
 }
 
-/* ---- resolution -------------------------------------------------------------------- */
+/* ---- resolution ------------------------------------------------------------------ */
 
 /* The wildcard as a destination means this host. */
 static void to_loopback(struct sockaddr_storage *ss)
@@ -146,46 +146,46 @@ static struct {
 	struct lock lock; /* leaf */
 	unsigned generation, next;
 	bool watched;
-	struct near_route {
+	struct local_route {
 		struct sockaddr_storage dst, src;
 	} v[8];
-} near = { .lock = LOCK_INIT };
+} local_routes = { .lock = LOCK_INIT };
 
-static void near_forget(void)
+static void local_route_forget(void)
 {
-	lock_get(&near.lock);
-	near.generation++;
-	memset(near.v, 0, sizeof(near.v));
-	lock_put(&near.lock);
+	lock_get(&local_routes.lock);
+	local_routes.generation++;
+	memset(local_routes.v, 0, sizeof(local_routes.v));
+	lock_put(&local_routes.lock);
 }
 
-static bool near_find(const struct sockaddr_storage *dst, struct sockaddr_storage *src,
-		      unsigned *generation)
+static bool local_route_find(const struct sockaddr_storage *dst, struct sockaddr_storage *src,
+			     unsigned *generation)
 {
 	bool watch, found = false;
 
-	lock_get(&near.lock);
-	watch = !near.watched;
-	near.watched = true;
-	*generation = near.generation;
+	lock_get(&local_routes.lock);
+	watch = !local_routes.watched;
+	local_routes.watched = true;
+	*generation = local_routes.generation;
 	for (unsigned i = 0; i < 8 && !found; i++) {
-		found = !memcmp(&near.v[i].dst, dst, sizeof(*dst));
+		found = !memcmp(&local_routes.v[i].dst, dst, sizeof(*dst));
 		if (found)
-			*src = near.v[i].src;
+			*src = local_routes.v[i].src;
 	}
-	lock_put(&near.lock);
+	lock_put(&local_routes.lock);
 	if (watch)
-		cm_dev->gid_watch(near_forget);
+		cm_dev->gid_watch(local_route_forget);
 	return found;
 }
 
-static void near_store(const struct sockaddr_storage *dst, const struct sockaddr_storage *src,
-		       unsigned generation)
+static void local_route_store(const struct sockaddr_storage *dst,
+			      const struct sockaddr_storage *src, unsigned generation)
 {
-	lock_get(&near.lock);
-	if (generation == near.generation)
-		near.v[near.next++ % 8] = (struct near_route){ *dst, *src };
-	lock_put(&near.lock);
+	lock_get(&local_routes.lock);
+	if (generation == local_routes.generation)
+		local_routes.v[local_routes.next++ % 8] = (struct local_route){ *dst, *src };
+	lock_put(&local_routes.lock);
 }
 
 static int source_for(const struct sockaddr_storage *dst, const struct sockaddr *want,
@@ -198,11 +198,11 @@ static int source_for(const struct sockaddr_storage *dst, const struct sockaddr 
 	if ((want && !sa_any(want)) || cm_dev->gid_of_addr((const struct sockaddr *)dst) < 0)
 		return route_source(dst, want, src);
 	sa_set_port(sa(&to), 0);
-	if (near_find(&to, src, &generation))
+	if (local_route_find(&to, src, &generation))
 		return 0;
 	ret = route_source(dst, want, src);
 	if (!ret)
-		near_store(&to, src, generation);
+		local_route_store(&to, src, generation);
 	return ret;
 }
 
@@ -297,7 +297,7 @@ int user_resolve_route(struct cm_id *id, int timeout_ms)
 	return ret;
 }
 
-/* ---- queries ------------------------------------------------------------------------ */
+/* ---- queries --------------------------------------------------------------------- */
 
 int user_query_addr(struct cm_id *id, struct cm_addrs *out)
 {

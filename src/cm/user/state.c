@@ -15,6 +15,7 @@ static const int8_t next[US_COUNT][ST_COUNT] = {
 		[ST_BIND] = TO(US_BOUND),
 		[ST_RESOLVE_ADDR] = TO(US_ADDR_QUERY),
 		[ST_LISTEN] = TO(US_LISTEN),
+		[ST_REQ] = TO(US_REQ_RCVD),
 		[ST_DESTROY] = TO(US_DEAD),
 	},
 	[US_BOUND] = {
@@ -47,14 +48,14 @@ static const int8_t next[US_COUNT][ST_COUNT] = {
 	/* rdma_disconnect before the connection stands is no error and sends
 	 * nothing: the row keeps its state. */
 	[US_CONNECTING] = {
-		[ST_CALLED] = TO(US_AWAIT_REP),
+		[ST_REQ_SENT] = TO(US_AWAIT_REP),
 		[ST_REJECTED] = TO(US_CLOSED),
 		[ST_FAIL] = TO(US_CLOSED),
 		[ST_DISCONNECT] = TO(US_CONNECTING),
 		ANY_END,
 	},
 	[US_AWAIT_REP] = {
-		[ST_RECALL] = TO(US_CONNECTING),
+		[ST_RETRY] = TO(US_CONNECTING),
 		[ST_REP] = TO(US_REP_RCVD),
 		[ST_REJECT] = TO(US_CLOSED),
 		[ST_REJECTED] = TO(US_CLOSED),
@@ -71,12 +72,6 @@ static const int8_t next[US_COUNT][ST_COUNT] = {
 		[ST_FAIL] = TO(US_CLOSED),
 		[ST_DISCONNECT] = TO(US_REP_RCVD),
 		ANY_END,
-	},
-	[US_AWAIT_REQ] = {
-		[ST_REQ] = TO(US_REQ_RCVD),
-		[ST_REJECT] = TO(US_CLOSED),
-		[ST_FAIL] = TO(US_CLOSED),
-		[ST_DESTROY] = TO(US_DEAD),
 	},
 	[US_REQ_RCVD] = {
 		[ST_ACCEPT] = TO(US_REP_SENT),
@@ -146,7 +141,6 @@ static const char *const state_names[US_COUNT] = {
 	[US_CONNECTING] = "CONNECTING",
 	[US_AWAIT_REP] = "AWAIT_REP",
 	[US_REP_RCVD] = "REP_RCVD",
-	[US_AWAIT_REQ] = "AWAIT_REQ",
 	[US_REQ_RCVD] = "REQ_RCVD",
 	[US_REP_SENT] = "REP_SENT",
 	[US_ESTABLISHED] = "ESTABLISHED",
@@ -169,8 +163,8 @@ static const char *const step_names[ST_COUNT] = {
 	[ST_SET_PATH] = "path set",
 	[ST_LISTEN] = "listen",
 	[ST_CONNECT] = "connect",
-	[ST_CALLED] = "request sent",
-	[ST_RECALL] = "no listener",
+	[ST_REQ_SENT] = "request sent",
+	[ST_RETRY] = "no listener",
 	[ST_REP] = "reply received",
 	[ST_REQ] = "request received",
 	[ST_ACCEPT] = "accept",

@@ -14,12 +14,11 @@ enum user_state {
 	US_ADDR_RESOLVED,  /* source, destination and device are known */
 	US_ROUTE_QUERY,	   /* ROUTE_RESOLVED or ROUTE_ERROR will follow */
 	US_ROUTE_RESOLVED, /* may connect */
-	US_LISTEN,	   /* owns a listening socket */
-	US_CONNECTING,	   /* active: looks for the peer; the wire is ours */
-	US_AWAIT_REP,	   /* active: request sent; the wire is ours */
+	US_LISTEN,	   /* listens on all wires */
+	US_CONNECTING,	   /* active: looks for the peer; has a wire, or waits for a retry */
+	US_AWAIT_REP,	   /* active: request sent; has a wire */
 	US_REP_RCVD,	   /* active: stream open, CONNECT_RESPONSE queued, no RTU yet */
-	US_AWAIT_REQ,	   /* passive: the request is not whole; no cm_id yet */
-	US_REQ_RCVD,	   /* passive: the application (or the backlog) decides */
+	US_REQ_RCVD,	   /* passive: the application (or the backlog) decides; has a wire */
 	US_REP_SENT,	   /* passive: stream open, reply sent, RTU awaited */
 	US_ESTABLISHED,
 	US_DREQ_SENT,	   /* we disconnect; DREP awaited */
@@ -42,10 +41,10 @@ enum user_step {
 	ST_SET_PATH,	  /* RDMA_OPTION_IB_PATH */
 	ST_LISTEN,	  /* rdma_listen */
 	ST_CONNECT,	  /* rdma_connect */
-	ST_CALLED,	  /* the peer is there, the request sent */
-	ST_RECALL,	  /* the listener was not there: to be looked for again */
+	ST_REQ_SENT,	  /* the peer is there, the request sent */
+	ST_RETRY,	  /* no listener got the request: another attempt follows */
 	ST_REP,		  /* MPA reply received and accepted */
-	ST_REQ,		  /* MPA request received whole */
+	ST_REQ,		  /* MPA request received: the id is made for it */
 	ST_ACCEPT,	  /* rdma_accept: reply on its way */
 	ST_ESTABLISH,	  /* rdma_establish, or the response was fetched: RTU sent */
 	ST_RTU,		  /* RTU received, or rdma_notify(COMM_EST) */

@@ -125,8 +125,7 @@ void user_gone(struct user_id *u, int err)
 	}
 }
 
-/* What the peer is told when the id ends in its present state. */
-void user_say_goodbye(struct user_id *u)
+void user_tell_end(struct user_id *u)
 {
 	switch (u->state) {
 	case US_REQ_RCVD:

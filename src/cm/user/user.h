@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* The connection manager in this process: objects of the user backend.
  *
- * struct user_id stands behind every cm_id. It is counted: one reference is its
- * owner's (the cm_id; before that, for a child, whoever holds it: the
- * listener's lists or a queued CONNECT_REQUEST), one belongs to each of: its
- * descriptor in the loop, its pending timer, its queued work, its stream until
- * released(), and (to a listener) each of its children.
+ * struct user_id stands behind every cm_id. It is counted. One reference is its
+ * owner's: the cm_id; for a child before that the listener (while the child waits) or
+ * its queued CONNECT_REQUEST. One belongs to each of: its wire while callbacks of the
+ * wire may come, its pending timer, its stream until released(), and (to a listener)
+ * each of its children and each of its wires.
  *
- * Lock order: listener's lock > child's lock > device locks, channel's evq lock,
- * and the leaf locks of ids.c and listen.c. Callbacks of the loop and of streams
- * come without locks. Events are posted under the id's lock and never after
- * `dead` is set: that is how id_destroy keeps its promise. */
+ * Lock order: a wire's lock of its listening side > listener's lock > child's lock >
+ * device locks, channel's evq lock, and leaf locks (ids.c, resolve.c,
+ * wire_tcp_listener.c). Callbacks of the loop and of streams come without locks. Events
+ * are posted under the id's lock and never after `dead` is set: that is how id_destroy
+ * keeps its promise. */
 #ifndef ANYRDMA_CM_USER_USER_H
 #define ANYRDMA_CM_USER_USER_H
 
-#include "base/origin.h"
 #include "base/list.h"
 #include "base/lock.h"
 #include "cm/backend.h"
@@ -28,10 +28,10 @@
 
 enum {
 	USER_BACKLOG_MAX = 1024, /* as net.rdma_ucm.max_backlog */
-	USER_HALF_OPEN_MAX = 256, /* streams of a listener without a whole request */
-	USER_WAITING_MAX = 1024, /* whole requests above the backlog; then TCP's queue */
-	USER_REQUEST_MS = 10000, /* how long such a stream may take: the peer may be
-				  * stopped for a while before its request leaves */
+	USER_WAITING_MAX = 1024, /* requests above the backlog; then TCP's queue */
+	USER_HALF_OPEN_MAX = 256, /* TCP connections of a listener without a whole request */
+	USER_REQUEST_MS = 10000, /* how long such a one may take: the peer may be stopped
+				  * for a while before its request leaves */
 	USER_REPLY_REMOTE = 3,	 /* x ANYRDMA_CM_REPLY_MS for a silent remote peer */
 	USER_LINGER_MS = 1000,	 /* reading to EOF after a reject, */
 	USER_LINGER_MAX = 256,	 /* of so many; others are closed at once */
@@ -40,13 +40,11 @@ enum {
 	USER_HOP_LIMIT = 64,
 };
 
-/* Bytes of the MPA exchange; freed when the stream is open. */
-struct user_nego {
-	uint8_t in[MPA_FRAME_MAX];
-	size_t in_len;
-	uint8_t out[MPA_OURS_MAX];
-	size_t out_len, out_off;
-	uint8_t priv_len; /* passive: the application's part of the request */
+/* The request; freed when the stream is open. */
+struct user_req {
+	uint8_t frame[MPA_OURS_MAX]; /* active: as it is sent */
+	size_t len;
+	uint8_t priv_len; /* passive: the application's part of it */
 	uint8_t priv[CM_PRIV_REQ];
 };
 
@@ -69,19 +67,13 @@ struct user_conn {
 	union ibv_gid remote_gid, local_gid;
 };
 
+/* The id's lock guards it. */
 struct user_listener {
-	struct user_id *owner;
-	struct loop_fd lf;
-	bool watched;
 	uint32_t backlog;
-	uint32_t undelivered;	/* CONNECT_REQUESTs queued and not fetched */
-	uint32_t half_count, waiting_count;
-	struct list half;	/* children without a whole request, oldest first */
-	struct origins origins;	/* where these come from */
-	struct list waiting;	/* children with one, above the backlog */
-	bool paused;		/* out of descriptors, crowded, or too many wait */
-	struct stream_listener *calls; /* link.c; or NULL */
-	bool crowded;		/* too many half-open streams, all of them young */
+	uint32_t unfetched;	/* CONNECT_REQUESTs queued and not fetched */
+	uint32_t waiting_count;
+	struct list waiting;	/* children above the backlog, oldest first */
+	struct user_wire_listener *wire[USER_WIRES]; /* choose.c; NULL: not used */
 };
 
 struct user_id {
@@ -104,38 +96,32 @@ struct user_id {
 	bool path_set;
 	struct ibv_path_data path; /* RDMA_OPTION_IB_PATH */
 
-	struct loop_timer timer; /* one; meaning by state, see conn.c */
+	struct loop_timer timer; /* one; meaning by state, see timer.c */
 	uint64_t deadline;	 /* ns; timer fires before it are stale */
 
-	const struct user_wire *wire; /* never NULL */
-	/* of the wire tcp.c */
-	int fd;			/* socket of the MPA exchange, or -1 */
-	struct loop_fd lf;	/* watches fd */
-	bool watched;
-	bool key_sent;		/* passive: the reply's key was sent ahead */
-	bool refused;		/* passive, reserve descriptor: to be rejected */
-
-	bool lingering;		/* a reject is on its way; the timer is the wire's */
-	struct user_nego *nego;
+	struct user_wire *wire;	/* until the stream is open, owned by the wire; or NULL */
+	struct user_req *req;	/* until the stream is open */
 	struct user_conn conn;
-	struct stream *stream;
-	bool expected;		/* stream_expect() called */
-	bool callable;		/* active: the destination can be asked */
-	bool heard;		/* active: one of ours has the request */
-	bool pausing;		/* active: refused, will ask again */
-	uint8_t refusals;
+	struct stream *stream;	/* open; or NULL */
 	bool early_dreq;	/* active: DREQ came before our RTU */
-	uint64_t final;		/* active: UNREACHABLE at this time (ns) */
 
-	struct user_id *listener; /* child: counted, never changes */
-	struct list child_link;	  /* listener->lis half or waiting; listener's lock */
-	uint8_t origin;		  /* child: of crowd.h */
-	uint64_t born;		  /* ns; child: accepted; active: request sent */
-	bool waiting;		  /* has been on the waiting list (listener's lock) */
-	bool lost;		  /* child_link is pump()'s caller's, who ends it (likewise) */
-	bool offered;		  /* its CONNECT_REQUEST is queued or was fetched */
-	bool taken;		  /* it was fetched or dropped (listener's lock) */
-	uint32_t offers;	  /* re-offers made */
+	/* active, until the reply */
+	bool req_acked;		/* one of ours is known to have the request */
+	bool retry_pending;	/* the timer is for the next attempt */
+	uint8_t retries;
+	uint64_t sent_at;	/* ns: the request */
+	uint64_t give_up_at;	/* ns: UNREACHABLE */
+
+	/* child of a listener */
+	struct user_id *listener; /* counted, never changes */
+	struct list child_link;	  /* listener->lis waiting; the listener's lock */
+	bool lost;		  /* child_link is that of deliver_waiting()'s caller, who
+				   * destroys the child (listener's lock) */
+	bool fetched;		  /* its event was fetched or dropped (listener's lock) */
+	bool delivered;		  /* its event is queued or was fetched */
+	bool expected;		  /* stream_expect() called */
+	uint32_t waits;		  /* timeouts before it was delivered */
+
 	struct user_listener *lis; /* from LISTEN on */
 };
 
@@ -143,16 +129,19 @@ struct user_id {
 struct user_id *user_new(enum rdma_port_space ps, enum ibv_qp_type qp_type);
 void user_get(struct user_id *u);
 void user_put(struct user_id *u);
+/* The connection ends for the id: stream, wire and timer go. */
+void user_release(struct user_id *u) REQUIRES(u->lock);
 /* Ends the id for its owner: tells the peer, frees ports, drops the owner's
- * reference. No event names it after return. */
-void user_kill(struct user_id *u);
+ * reference. No event names it after return. No lock held but a listener's. */
+void user_destroy(struct user_id *u);
 /* References to all live ids: *out is malloced, returns how many or -ENOMEM. */
 int user_all(struct user_id ***out);
 uint64_t user_now(void); /* CLOCK_MONOTONIC, ns */
 
-/* Timer: arms, or moves, or stops. */
+/* timer.c: arms, or moves, or stops. */
 void user_timer_set(struct user_id *u, uint64_t ms) REQUIRES(u->lock);
 void user_timer_stop(struct user_id *u) REQUIRES(u->lock);
+void user_timer_fire(struct loop_timer *t);
 
 /* event.c: posting. The id's lock is held; silently nothing when dead. */
 void user_post(struct user_id *u, enum rdma_cm_event_type type, int status)
@@ -185,69 +174,33 @@ int user_init_qp_attr(struct cm_id *id, struct ibv_qp_attr *attr, int *mask);
 uint8_t user_ack_timeout(const struct user_id *u);
 uint64_t user_timewait_ms(const struct user_id *u);
 
-/* listen.c */
+/* listener.c; the rest of it is in wire.h */
 int user_listen(struct cm_id *id, int backlog);
-/* The child's request is whole, or is offered again. No lock held. */
-void user_listener_offer(struct user_id *lis, struct user_id *child);
-/* The child ended before its request was delivered. No lock held. */
-void user_listener_forget(struct user_id *lis, struct user_id *child);
 /* The child's CONNECT_REQUEST was fetched; again is harmless. No lock held. */
-void user_listener_taken(struct user_id *child);
+void user_listener_fetched(struct user_id *child);
+/* The state has left LISTEN: ends the wires and the children that wait. No lock held. */
 void user_listener_stop(struct user_id *lis);
-/* A child for a request that came over a link to this address: 0 and one with a
- * reference for the caller, -EBUSY, -ENOENT, -ENOMEM. No lock held. */
-int user_listener_call(struct user_id *lis, const struct sockaddr_storage *to,
-		       struct user_id **child);
-void user_listener_timeout(struct user_id *lis);
-/* Some descriptor was closed: take the reserve back, let listeners go on. */
-void user_reserve_refill(void);
-/* A connection made with the reserve ends: true if fd is the reserve again. */
-bool user_reserve_give(int fd);
 
-/* conn.c */
+/* active.c; the rest of it is in wire.h */
 int user_connect(struct cm_id *id, const struct cm_conn_param *p);
-/* What a wire's news, or time, ask for at the listener. No lock held. */
-void user_after(struct user_id *u, enum user_after after);
-/* Answers a request with a reject; the wire ends. */
+/* Arms the timer for the end of all attempts. */
+void user_timer_give_up(struct user_id *u) REQUIRES(u->lock);
+/* In state CONNECTING, without a wire: tries all wires again after this time. */
+void user_retry_later(struct user_id *u, uint64_t ms) REQUIRES(u->lock);
+void user_connecting_timeout(struct user_id *u) REQUIRES(u->lock);
+void user_await_rep_timeout(struct user_id *u) REQUIRES(u->lock);
+
+/* accept.c */
+int user_accept_prepare(struct cm_id *id, const struct cm_conn_param *p);
+int user_accept(struct cm_id *id, const struct cm_conn_param *p);
+int user_reject(struct cm_id *id, uint8_t reason, const void *data, uint8_t len);
+/* Rejects the request; the wire ends. The caller has set the state. */
 void user_reject_request(struct user_id *u, uint16_t reason, const void *data, uint8_t len)
 	REQUIRES(u->lock);
-/* The end for the id: stream, wire and timer go, but for a reject on its way. */
-void user_let_go(struct user_id *u) REQUIRES(u->lock);
-void user_timer_fire(struct loop_timer *t);
+/* The request will not become a connection, and the peer gets no reject. */
+enum user_todo user_request_dropped(struct user_id *u, const char *why) REQUIRES(u->lock);
+enum user_todo user_request_timeout(struct user_id *u) REQUIRES(u->lock);
 void user_unexpect(struct user_id *u) REQUIRES(u->lock);
-
-/* conn.c: what a wire tells. */
-/* Active: the request has left; an answer may be heard at once. */
-void user_called(struct user_id *u) REQUIRES(u->lock);
-/* Active: one of ours has the request (u->heard is set), its answer may take long. */
-void user_heard(struct user_id *u) REQUIRES(u->lock);
-/* Active: the answer. */
-void user_answered(struct user_id *u, const struct mpa_frame *f) REQUIRES(u->lock);
-/* Active: nobody there (ECONNREFUSED), the end without an answer (ECONNRESET,
- * ENOTCONN, EPIPE), or no way to the peer (any other). */
-void user_failed(struct user_id *u, int err) REQUIRES(u->lock);
-void user_unreachable(struct user_id *u, int err) REQUIRES(u->lock);
-/* Active: what listens is none of ours. */
-void user_foreign(struct user_id *u, const char *why) REQUIRES(u->lock);
-
-/* Passive: the whole request. AFTER_OFFER: it waits for the application now. */
-enum user_after user_requested(struct user_id *u, const struct mpa_frame *f)
-	REQUIRES(u->lock);
-/* Passive: it will not become a connection. */
-enum user_after user_dropped(struct user_id *u, const char *why) REQUIRES(u->lock);
-/* Passive: the peer ended before it was answered. */
-enum user_after user_hung_up(struct user_id *u, const char *why) REQUIRES(u->lock);
-
-/* tcp.c: a child with an accepted socket. The caller has a reference. No lock held. */
-void user_child_start(struct user_id *child);
-
-/* link.c */
-bool user_link_wanted(void);
-void user_link_listen(struct user_id *u) REQUIRES(u->lock);
-/* Upcalls of a call's stream; closed: while it may still be one. */
-void user_link_asked(void *user);
-void user_link_answer(void *user, const uint8_t *data, size_t len);
-enum user_after user_link_closed(struct user_id *u, int err) REQUIRES(u->lock);
 
 /* handshake.c: parameters <-> MPA frames; no I/O, no state */
 int user_req_build(struct user_id *u, const struct cm_conn_param *p);
@@ -256,30 +209,34 @@ int user_rep_build(struct user_id *u, const struct cm_conn_param *p, uint8_t *bu
 int user_rej_build(struct user_id *u, uint16_t reason, const void *data, uint8_t priv_len,
 		   uint8_t *buf, size_t cap);
 int user_req_parse(struct user_id *child, const struct mpa_frame *f, uint16_t *reason);
-enum user_answer { USER_ANSWER_REP, USER_ANSWER_REJ, USER_ANSWER_FOREIGN };
-enum user_answer user_rep_parse(struct user_id *u, const struct mpa_frame *f,
-				const uint8_t **priv, uint8_t *priv_len,
-				uint16_t *reason);
+enum user_reply { USER_REPLY_REP, USER_REPLY_REJ, USER_REPLY_FOREIGN };
+enum user_reply user_rep_parse(struct user_id *u, const struct mpa_frame *f,
+			       const uint8_t **priv, uint8_t *priv_len, uint16_t *reason);
 
-/* stream.c: from the opening of the stream on */
-extern const struct stream_user user_upcalls;
+/* establish.c: from the opening of the stream on. Upcalls of the stream, in the loop
+ * thread, no lock held; the table is for a stream whose user is the id. */
+extern const struct stream_user user_stream_upcalls;
+void user_stream_control(struct user_id *u, enum stream_ctl type, const uint8_t *data,
+			 size_t len);
+void user_stream_closed(struct user_id *u, int err);
+/* What the stream of this id is opened with. */
 void user_stream_param(struct user_id *u, struct stream_param *p) REQUIRES(u->lock);
 void user_stream_release(struct user_id *u) REQUIRES(u->lock);
-int user_accept_prepare(struct cm_id *id, const struct cm_conn_param *p);
-int user_accept(struct cm_id *id, const struct cm_conn_param *p);
-int user_reject(struct cm_id *id, uint8_t reason, const void *data, uint8_t len);
 int user_establish(struct cm_id *id);
 int user_abandon(struct cm_id *id);
 int user_notify(struct cm_id *id, enum ibv_event_type event);
 void user_send_rej(struct user_id *u, uint16_t reason, const void *data, uint8_t len)
 	REQUIRES(u->lock);
+void user_got_rtu(struct user_id *u) REQUIRES(u->lock);
+void user_rep_sent_timeout(struct user_id *u) REQUIRES(u->lock);
 
 /* teardown.c */
 int user_disconnect(struct cm_id *id);
 void user_got_dreq(struct user_id *u) REQUIRES(u->lock);
 void user_got_drep(struct user_id *u) REQUIRES(u->lock);
 void user_gone(struct user_id *u, int err) REQUIRES(u->lock);
-void user_say_goodbye(struct user_id *u) REQUIRES(u->lock);
+/* Tells the peer that the id ends in its present state. */
+void user_tell_end(struct user_id *u) REQUIRES(u->lock);
 void user_enter_timewait(struct user_id *u) REQUIRES(u->lock);
 void user_dreq_timeout(struct user_id *u) REQUIRES(u->lock);
 void user_timewait_over(struct user_id *u) REQUIRES(u->lock);

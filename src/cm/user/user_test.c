@@ -7,7 +7,7 @@
 #include <sys/resource.h>
 #include <sys/un.h>
 
-/* ---- cases ---------------------------------------------------------------------------- */
+/* ---- cases ----------------------------------------------------------------------- */
 
 static void connects_and_disconnects(void)
 {
@@ -324,13 +324,13 @@ static void raw_clients(void)
 	struct mpa_cm_rej rej;
 	struct mpa_frame f;
 	struct cm_event *ev;
-	int fd = dial(port);
+	int fd = raw_connect(port);
 
 	CHECK_EQ(write(fd, "GET / HTTP/1.0\r\n", 16), 16); /* garbage */
 	CHECK(read(fd, ans, 1) <= 0);
 	close(fd);
 
-	fd = dial(port); /* byte by byte */
+	fd = raw_connect(port); /* byte by byte */
 	for (size_t i = 0; i < n; i++)
 		CHECK_EQ(write(fd, req + i, 1), 1);
 	ev = want_for(cs, RDMA_CM_EVENT_CONNECT_REQUEST, 0, 5000);
@@ -343,14 +343,14 @@ static void raw_clients(void)
 	close(fd);
 	id_free(child);
 
-	fd = dial(port); /* for another port */
+	fd = raw_connect(port); /* for another port */
 	n = raw_request(req, sizeof(req), (uint16_t)(port + 1));
 	CHECK_EQ(write(fd, req, n), n);
 	CHECK(raw_answer(fd, ans, &f) && !mpa_cm_rej_decode(&f, &rej));
 	CHECK_EQ(rej.reason, 8);
 	close(fd);
 
-	fd = dial(port); /* another version */
+	fd = raw_connect(port); /* another version */
 	n = raw_request(req, sizeof(req), port);
 	req[24] = 77;
 	CHECK_EQ(write(fd, req, n), n);
@@ -358,7 +358,7 @@ static void raw_clients(void)
 	CHECK_EQ(rej.reason, 31);
 	close(fd);
 
-	fd = dial(port); /* a byte too many: the connection, not the listener, pays */
+	fd = raw_connect(port); /* a byte too many: the connection, not the listener, pays */
 	n = raw_request(req, sizeof(req), port);
 	CHECK_EQ(write(fd, req, n + 1), n + 1);
 	ev = want_for(cs, RDMA_CM_EVENT_CONNECT_REQUEST, 0, 5000);
@@ -381,7 +381,7 @@ static void slow_accept(void)
 	struct cm_channel *cs = ch_new();
 	struct cm_id *lis = listener(cs, 10), *child;
 	size_t n = raw_request(buf, sizeof(buf), src_port(lis));
-	int fd = dial(src_port(lis));
+	int fd = raw_connect(src_port(lis));
 	struct mpa_cm_rep rep;
 	struct mpa_frame f;
 	struct cm_event *ev;
