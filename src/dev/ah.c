@@ -51,6 +51,15 @@ int ah_create(struct dev_pd *pd, const struct ibv_ah_attr *attr, struct dev_ah *
 	return 0;
 }
 
+int ah_create_from_wc(struct dev_pd *pd, const struct ibv_wc *wc,
+		      const struct ibv_grh *grh, uint8_t port, struct dev_ah **out)
+{
+	struct ibv_ah_attr attr;
+	int ret = ah_init_from_wc(port, wc, grh, &attr);
+
+	return ret ? ret : ah_create(pd, &attr, out);
+}
+
 void ah_destroy(struct dev_ah *ah)
 {
 	atomic_fetch_sub(&to_pd(ah->ah.pd)->refs, 1);

@@ -26,7 +26,7 @@ uint64_t cq_clock(void)
 static int ex_next(struct dev_cq *cq)
 {
 	if (!cq->ex_left || !cq_next(cq, &cq->ex_wc, &cq->ex_stamp))
-		return ENOENT;
+		return -ENOENT;
 	cq->ex_left--;
 	cq->ex.wr_id = cq->ex_wc.wr_id;
 	cq->ex.status = cq->ex_wc.status;
@@ -39,15 +39,12 @@ static void ex_unlock(struct dev_cq *cq)
 		pthread_mutex_unlock(&cq->ex_lock);
 }
 
-static int ex_start_poll(struct ibv_cq_ex *ex, struct ibv_poll_cq_attr *attr)
+int cq_start_poll(struct dev_cq *cq, const struct ibv_poll_cq_attr *attr)
 {
-	struct dev_cq *cq = ex_cq(ex);
 	int ret;
 
-	if (fork_dead())
-		return ENODEV;
 	if (attr && attr->comp_mask)
-		return EINVAL;
+		return -EINVAL;
 	if (!cq->single)
 		pthread_mutex_lock(&cq->ex_lock);
 	/* A batch is what is there now: of what comes while the application walks through
@@ -61,15 +58,14 @@ static int ex_start_poll(struct ibv_cq_ex *ex, struct ibv_poll_cq_attr *attr)
 
 /* Looks into the ring only: whoever has a batch in hand wants to work on it, not
  * to wait for system calls. */
-static int ex_next_poll(struct ibv_cq_ex *ex)
+int cq_next_poll(struct dev_cq *cq)
 {
-	return fork_dead() ? ENODEV : ex_next(ex_cq(ex));
+	return ex_next(cq);
 }
 
-static void ex_end_poll(struct ibv_cq_ex *ex)
+void cq_end_poll(struct dev_cq *cq)
 {
-	if (!fork_dead())
-		ex_unlock(ex_cq(ex));
+	ex_unlock(cq);
 }
 
 /* ---- the fields --------------------------------------------------------------- */
@@ -140,76 +136,20 @@ static uint64_t ex_completion_wallclock_ns(struct ibv_cq_ex *ex)
 	       (clock - ex_cq(ex)->ex_stamp);
 }
 
-/* Fields that the creator did not ask for. A NIC's provider has NULL there and
- * the program crashes; here it is told. */
-static void absent(void)
-{
-	static atomic_flag told = ATOMIC_FLAG_INIT;
-
-	if (!atomic_flag_test_and_set(&told))
-		log_error("ibv_wc_read_*: the field is not in the wc_flags that the CQ "
-			  "was created with");
-}
-
-static uint64_t absent_u64(struct ibv_cq_ex *ex)
-{
-	(void)ex;
-	absent();
-	return 0;
-}
-
-static uint32_t absent_u32(struct ibv_cq_ex *ex)
-{
-	(void)ex;
-	absent();
-	return 0;
-}
-
-static uint16_t absent_u16(struct ibv_cq_ex *ex)
-{
-	(void)ex;
-	absent();
-	return 0;
-}
-
-static uint8_t absent_u8(struct ibv_cq_ex *ex)
-{
-	(void)ex;
-	absent();
-	return 0;
-}
-
-static void absent_tm_info(struct ibv_cq_ex *ex, struct ibv_wc_tm_info *info)
-{
-	(void)ex;
-	absent();
-	*info = (struct ibv_wc_tm_info){ 0 };
-}
-
-static void ex_fill(struct ibv_cq_ex *ex, uint64_t flags)
-{
-#define FIELD(flag, name, none) \
-	ex->read_##name = flags & IBV_WC_EX_WITH_##flag ? ex_##name : none
-	ex->start_poll = ex_start_poll;
-	ex->next_poll = ex_next_poll;
-	ex->end_poll = ex_end_poll;
-	ex->read_opcode = ex_opcode;
-	ex->read_vendor_err = ex_vendor_err;
-	ex->read_wc_flags = ex_wc_flags;
-	FIELD(BYTE_LEN, byte_len, absent_u32);
-	FIELD(IMM, imm_data, absent_u32);
-	FIELD(QP_NUM, qp_num, absent_u32);
-	FIELD(SRC_QP, src_qp, absent_u32);
-	FIELD(SLID, slid, absent_u32);
-	FIELD(SL, sl, absent_u8);
-	FIELD(DLID_PATH_BITS, dlid_path_bits, absent_u8);
-	FIELD(COMPLETION_TIMESTAMP, completion_ts, absent_u64);
-	FIELD(COMPLETION_TIMESTAMP_WALLCLOCK, completion_wallclock_ns, absent_u64);
-	ex->read_cvlan = absent_u16;
-	ex->read_flow_tag = absent_u32;
-	ex->read_tm_info = absent_tm_info;
-#undef FIELD
-}
+const struct dev_read_ops cq_read_ops = {
+	.read_opcode = ex_opcode,
+	.read_vendor_err = ex_vendor_err,
+	.read_byte_len = ex_byte_len,
+	.read_imm_data = ex_imm_data,
+	.read_qp_num = ex_qp_num,
+	.read_src_qp = ex_src_qp,
+	.read_wc_flags = ex_wc_flags,
+	.read_slid = ex_slid,
+	.read_sl = ex_sl,
+	.read_dlid_path_bits = ex_dlid_path_bits,
+	.read_completion_ts = ex_completion_ts,
+	.read_completion_wallclock_ns = ex_completion_wallclock_ns,
+};
 
 /* ---- creation ------------------------------------------------------------------- */
 
@@ -270,7 +210,6 @@ int cq_create_ex(struct dev_ctx *ctx, const struct ibv_cq_init_attr_ex *a,
 		cq->parent = to_pd(a->parent_domain);
 		atomic_fetch_add(&cq->parent->refs, 1);
 	}
-	ex_fill(&cq->ex, a->wc_flags);
 	*out = cq;
 	return 0;
 }

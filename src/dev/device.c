@@ -99,6 +99,18 @@ uint64_t device_guid(void)
 	return the_guid;
 }
 
+int device_list(struct ibv_device ***out)
+{
+	struct ibv_device **list = calloc(2, sizeof(*list));
+
+	if (!list)
+		return -ENOMEM;
+	list[0] = device_the();
+	*out = list;
+	return 0;
+}
+
+/* Without the functions that verbs.h calls: those are src/verbs'. */
 static void ctx_fill(struct dev_ctx *ctx)
 {
 	struct ibv_context *c = &ctx->v.context;
@@ -110,7 +122,6 @@ static void ctx_fill(struct dev_ctx *ctx)
 	c->abi_compat = __VERBS_ABI_IS_EXTENDED;
 	pthread_mutex_init(&c->mutex, NULL);
 	ctx->v.sz = sizeof(ctx->v);
-	ops_fill(&ctx->v);
 }
 
 int device_open(struct ibv_device *dev, struct dev_ctx **out)
@@ -170,6 +181,16 @@ int device_close(struct dev_ctx *ctx)
 		log_info("ibv_close_device: %d objects of the context still exist", left);
 	ctx_put(ctx);
 	return 0;
+}
+
+bool device_has_contexts(void)
+{
+	bool any;
+
+	lock_get(&device_lock);
+	any = !list_empty(&contexts);
+	lock_put(&device_lock);
+	return any;
 }
 
 void device_each_ctx(void (*fn)(struct dev_ctx *ctx, int arg), int arg)

@@ -3,18 +3,17 @@
  *
  * The child has no progress thread, and every lock may be held for ever by a
  * thread that is not there. So nothing is repaired: our descriptors are closed
- * (else a child keeps listeners and connections alive), and from then on every
- * call asks fork_dead() before it takes a lock. A process that forks before it
- * opens the device is not concerned: the handler is installed by the open. */
+ * (else a child keeps listeners and connections alive), and there is no table of
+ * verbs any more (dev_ops()), so that src/verbs refuses every call. A process that
+ * forks before it opens the device is not concerned: the handler is installed by
+ * the open. */
 #include "base/fdset.h"
 #include "base/loop.h"
 #include "dev/verbs.h"
 
-atomic_bool fork_dead_;
-
 static void in_child(void)
 {
-	atomic_store(&fork_dead_, true);
+	atomic_store(&dev_ops_current, NULL);
 	loop_child();
 	fdset_child();
 }
@@ -22,6 +21,11 @@ static void in_child(void)
 static void install(void)
 {
 	pthread_atfork(NULL, NULL, in_child);
+}
+
+bool fork_dead(void)
+{
+	return !dev_ops();
 }
 
 void fork_watch(void)

@@ -1,227 +1,267 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The dispatch tables of a context: verbs.h jumps through them inline. A slot
- * that is NULL makes the inline answer EOPNOTSUPP, which is what we want for all
- * we do not have; the header calls a few without looking, and those are named
- * here even though nothing can reach them. */
+/* The device's own table of verbs, and which table verbs call. */
+#include "dev/ops.h"
+
+#include "base/log.h"
 #include "dev/verbs.h"
 #include "dev/xrc.h"
 
 #include <errno.h>
 
-static int op_poll_cq(struct ibv_cq *cq, int n, struct ibv_wc *wc)
+/* ---- verbs whose function has another signature -------------------------- */
+
+static int op_query_device(struct dev_ctx *ctx, struct ibv_device_attr *attr)
 {
-	return fork_dead() ? -1 : cq_poll(to_cq(cq), n, wc);
-}
-
-static int op_req_notify_cq(struct ibv_cq *cq, int solicited_only)
-{
-	return fork_dead() ? ENODEV : -cq_req_notify(to_cq(cq), solicited_only != 0);
-}
-
-static int op_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr,
-			struct ibv_send_wr **bad)
-{
-	if (fork_dead()) {
-		*bad = wr;
-		return ENODEV;
-	}
-	return -post_send(to_qp(qp), wr, bad);
-}
-
-static int op_post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr,
-			struct ibv_recv_wr **bad)
-{
-	if (fork_dead()) {
-		*bad = wr;
-		return ENODEV;
-	}
-	return -post_recv(to_qp(qp), wr, bad);
-}
-
-static int op_post_srq_recv(struct ibv_srq *srq, struct ibv_recv_wr *wr,
-			    struct ibv_recv_wr **bad)
-{
-	if (fork_dead()) {
-		*bad = wr;
-		return ENODEV;
-	}
-	return -srq_post(to_srq(srq), wr, bad);
-}
-
-static int op_query_port(struct ibv_context *context, uint8_t port,
-			 struct ibv_port_attr *attr, size_t size)
-{
-	(void)context;
-	return fork_dead() ? ENODEV : -query_port(port, attr, size);
-}
-
-static int op_query_device_ex(struct ibv_context *context,
-			      const struct ibv_query_device_ex_input *input,
-			      struct ibv_device_attr_ex *attr, size_t size)
-{
-	(void)context;
-	return fork_dead() ? ENODEV : -query_device_ex(input, attr, size);
-}
-
-/* For calls that return a pointer. */
-static bool refused(int ret)
-{
-	if (ret)
-		errno = -ret;
-	return ret != 0;
-}
-
-static struct ibv_cq_ex *op_create_cq_ex(struct ibv_context *context,
-					 struct ibv_cq_init_attr_ex *attr)
-{
-	struct dev_cq *cq = NULL;
-	int ret = fork_dead() ? -ENODEV : cq_create_ex(to_ctx(context), attr, &cq);
-
-	return refused(ret) ? NULL : &cq->ex;
-}
-
-static struct ibv_qp *op_create_qp_ex(struct ibv_context *context,
-				      struct ibv_qp_init_attr_ex *attr)
-{
-	struct dev_qp *qp = NULL;
-	int ret = fork_dead() ? -ENODEV : qp_create_ex(to_ctx(context), attr, &qp);
-
-	return refused(ret) ? NULL : &qp->qp;
-}
-
-static int op_modify_cq(struct ibv_cq *cq, struct ibv_modify_cq_attr *attr)
-{
-	return fork_dead() ? ENODEV : -cq_modify(to_cq(cq), attr);
-}
-
-static struct ibv_td *op_alloc_td(struct ibv_context *context,
-				  struct ibv_td_init_attr *attr)
-{
-	struct dev_td *td = NULL;
-	int ret = fork_dead() ? -ENODEV : td_alloc(to_ctx(context), attr, &td);
-
-	return refused(ret) ? NULL : &td->td;
-}
-
-static int op_dealloc_td(struct ibv_td *td)
-{
-	return fork_dead() ? 0 : -td_dealloc(container_of(td, struct dev_td, td));
-}
-
-static struct ibv_pd *op_alloc_parent_domain(struct ibv_context *context,
-					     struct ibv_parent_domain_init_attr *attr)
-{
-	struct dev_pd *pd = NULL;
-	int ret = fork_dead() ? -ENODEV : pd_alloc_parent(to_ctx(context), attr, &pd);
-
-	return refused(ret) ? NULL : &pd->pd;
-}
-
-static int op_query_rt_values(struct ibv_context *context, struct ibv_values_ex *values)
-{
-	(void)context;
-	return fork_dead() ? ENODEV : -query_rt_values(values);
-}
-
-static struct ibv_mw *op_alloc_mw(struct ibv_pd *pd, enum ibv_mw_type type)
-{
-	struct dev_mw *mw = NULL;
-	int ret = fork_dead() ? -ENODEV : mw_alloc(to_pd(pd), type, &mw);
-
-	return refused(ret) ? NULL : &mw->mw;
-}
-
-static int op_dealloc_mw(struct ibv_mw *mw)
-{
-	if (!fork_dead())
-		mw_dealloc(to_mw(mw));
+	(void)ctx;
+	query_device(attr);
 	return 0;
 }
 
-static int op_bind_mw(struct ibv_qp *qp, struct ibv_mw *mw, struct ibv_mw_bind *bind)
+static int op_query_device_ex(struct dev_ctx *ctx,
+			      const struct ibv_query_device_ex_input *input,
+			      struct ibv_device_attr_ex *attr, size_t size)
 {
-	return fork_dead() ? ENODEV : -mw_bind(to_qp(qp), to_mw(mw), bind);
+	(void)ctx;
+	return query_device_ex(input, attr, size);
 }
 
-static struct ibv_mr *op_alloc_null_mr(struct ibv_pd *pd)
+static int op_query_rt_values(struct dev_ctx *ctx, struct ibv_values_ex *values)
 {
-	struct dev_mr *mr = NULL;
-	int ret = fork_dead() ? -ENODEV : mr_alloc_null(to_pd(pd), &mr);
-
-	return refused(ret) ? NULL : &mr->mr;
+	(void)ctx;
+	return query_rt_values(values);
 }
 
-static int op_advise_mr(struct ibv_pd *pd, enum ibv_advise_mr_advice advice,
-			uint32_t flags, struct ibv_sge *sges, uint32_t n)
+static int op_query_port(struct dev_ctx *ctx, uint8_t port, struct ibv_port_attr *attr,
+			 size_t size)
 {
-	return fork_dead() ? ENODEV : -mr_advise(to_pd(pd), advice, flags, sges, n);
+	(void)ctx;
+	return query_port(port, attr, size);
 }
 
-/* ---- XRC ----------------------------------------------------------------------- */
-
-static struct ibv_xrcd *op_open_xrcd(struct ibv_context *context,
-				     struct ibv_xrcd_init_attr *attr)
+static int op_query_gid(struct dev_ctx *ctx, uint32_t port, uint32_t index,
+			union ibv_gid *gid)
 {
-	struct dev_xrcd *x = NULL;
-	int ret = fork_dead() ? -ENODEV : xrcd_open(to_ctx(context), attr, &x);
-
-	return refused(ret) ? NULL : &x->xrcd;
+	(void)ctx;
+	return query_gid(port, index, gid);
 }
 
-static int op_close_xrcd(struct ibv_xrcd *xrcd)
+static int op_query_gid_ex(struct dev_ctx *ctx, uint32_t port, uint32_t index,
+			   struct ibv_gid_entry *entry, uint32_t flags, size_t size)
 {
-	return fork_dead() ? 0 : -xrcd_close(to_xrcd(xrcd));
+	(void)ctx;
+	return query_gid_ex(port, index, entry, flags, size);
 }
 
-static struct ibv_srq *op_create_srq_ex(struct ibv_context *context,
-					struct ibv_srq_init_attr_ex *attr)
+static ssize_t op_query_gid_table(struct dev_ctx *ctx, struct ibv_gid_entry *entries,
+				  size_t max, uint32_t flags, size_t size)
 {
-	struct dev_srq *srq = NULL;
-	int ret = fork_dead() ? -ENODEV : srq_create_ex(to_ctx(context), attr, &srq);
-
-	return refused(ret) ? NULL : &srq->srq;
+	(void)ctx;
+	return query_gid_table(entries, max, flags, size);
 }
 
-static int op_get_srq_num(struct ibv_srq *srq, uint32_t *number)
+static int op_query_gid_type(struct dev_ctx *ctx, uint32_t port, uint32_t index,
+			     unsigned int *type)
 {
-	return fork_dead() ? ENODEV : -srq_number(to_srq(srq), number);
+	(void)ctx;
+	return query_gid_type(port, index, type);
 }
 
-static struct ibv_qp *op_open_qp(struct ibv_context *context,
-				 struct ibv_qp_open_attr *attr)
+static int op_query_pkey(struct dev_ctx *ctx, uint8_t port, int index, __be16 *pkey)
 {
-	struct dev_qp *qp = NULL;
-	int ret = fork_dead() ? -ENODEV : xrc_qp_open(to_ctx(context), attr, &qp);
-
-	return refused(ret) ? NULL : &qp->qp;
+	(void)ctx;
+	return query_pkey(port, index, pkey);
 }
 
-void ops_fill(struct verbs_context *v)
+static int op_get_pkey_index(struct dev_ctx *ctx, uint8_t port, __be16 pkey, int *index)
 {
-	struct ibv_context_ops *ops = &v->context.ops;
+	(void)ctx;
+	return query_pkey_index(port, pkey, index);
+}
 
-	ops->poll_cq = op_poll_cq;
-	ops->req_notify_cq = op_req_notify_cq;
-	ops->post_send = op_post_send;
-	ops->post_recv = op_post_recv;
-	ops->post_srq_recv = op_post_srq_recv;
-	ops->alloc_mw = op_alloc_mw;
-	ops->bind_mw = op_bind_mw;
-	ops->dealloc_mw = op_dealloc_mw;
-	v->query_port = op_query_port;
-	v->query_device_ex = op_query_device_ex;
-	v->create_cq_ex = op_create_cq_ex;
-	v->create_qp_ex = op_create_qp_ex;
-	v->modify_cq = op_modify_cq;
-	v->alloc_td = op_alloc_td;
-	v->dealloc_td = op_dealloc_td;
-	v->alloc_parent_domain = op_alloc_parent_domain;
-	v->query_rt_values = op_query_rt_values;
-	v->alloc_null_mr = op_alloc_null_mr;
-	v->advise_mr = op_advise_mr;
-	v->create_srq_ex = op_create_srq_ex;
-	v->get_srq_num = op_get_srq_num;
-	v->open_xrcd = op_open_xrcd;
-	v->close_xrcd = op_close_xrcd;
-	v->open_qp = op_open_qp;
+static int op_dealloc_mw(struct dev_mw *mw)
+{
+	mw_dealloc(mw);
+	return 0;
+}
+
+static int op_query_srq(struct dev_srq *srq, struct ibv_srq_attr *attr)
+{
+	srq_query(srq, attr);
+	return 0;
+}
+
+/* What a handle of ibv_open_qp() stands for. */
+static struct dev_qp *real(struct dev_qp *qp)
+{
+	return qp->real ? qp->real : qp;
+}
+
+static int op_modify_qp(struct dev_qp *qp, const struct ibv_qp_attr *attr, int mask)
+{
+	int ret = qp_modify(real(qp), attr, mask);
+
+	if (!ret && qp->real && (mask & IBV_QP_STATE))
+		qp->qp.state = attr->qp_state;
+	return ret;
+}
+
+static int op_query_qp(struct dev_qp *qp, struct ibv_qp_attr *attr, int mask,
+		       struct ibv_qp_init_attr *init)
+{
+	(void)mask; /* a hint: more than asked for may be filled in */
+	qp_query(real(qp), attr, init);
+	if (qp->real) {
+		init->qp_context = qp->qp.qp_context;
+		qp->qp.state = attr->qp_state;
+	}
+	return 0;
+}
+
+static int op_query_qp_data_in_order(struct dev_qp *qp, enum ibv_wr_opcode opcode,
+				     uint32_t flags)
+{
+	(void)qp;
+	(void)opcode;
+	(void)flags;
+	return 0; /* only the last 64 bytes are ordered after the rest */
+}
+
+static int op_query_ece(struct dev_qp *qp, struct ibv_ece *ece)
+{
+	(void)qp;
+	ece_query(ece);
+	return 0;
+}
+
+static int op_attach_mcast(struct dev_qp *qp, const union ibv_gid *gid, uint16_t lid)
+{
+	(void)gid;
+	(void)lid;
+	return log_refuse(EOPNOTSUPP, "ibv_attach_mcast: QP 0x%x: no multicast on RC",
+			  qp->qp.qp_num);
+}
+
+static int op_detach_mcast(struct dev_qp *qp, const union ibv_gid *gid, uint16_t lid)
+{
+	(void)gid;
+	(void)lid;
+	return log_refuse(EOPNOTSUPP, "ibv_detach_mcast: QP 0x%x: no multicast on RC",
+			  qp->qp.qp_num);
+}
+
+static int op_init_ah_from_wc(struct dev_ctx *ctx, uint8_t port, const struct ibv_wc *wc,
+			      const struct ibv_grh *grh, struct ibv_ah_attr *attr)
+{
+	(void)ctx;
+	return ah_init_from_wc(port, wc, grh, attr);
+}
+
+static int op_destroy_ah(struct dev_ah *ah)
+{
+	ah_destroy(ah);
+	return 0;
+}
+
+static int op_unsupported(const char *verb)
+{
+	return log_refuse(EOPNOTSUPP, "%s is not supported", verb);
+}
+
+/* ---- the table ----------------------------------------------------------- */
+
+const struct dev_ops dev_ops_device = {
+	.get_device_list = device_list,
+	.open_device = device_open,
+	.close_device = device_close,
+	.get_async_event = async_get,
+	.ack_async_event = async_ack,
+
+	.query_device = op_query_device,
+	.query_device_ex = op_query_device_ex,
+	.query_rt_values = op_query_rt_values,
+	.query_port = op_query_port,
+	.query_gid = op_query_gid,
+	.query_gid_ex = op_query_gid_ex,
+	.query_gid_table = op_query_gid_table,
+	.query_gid_type = op_query_gid_type,
+	.query_pkey = op_query_pkey,
+	.get_pkey_index = op_get_pkey_index,
+
+	.alloc_pd = pd_alloc,
+	.alloc_parent_domain = pd_alloc_parent,
+	.dealloc_pd = pd_dealloc,
+	.alloc_td = td_alloc,
+	.dealloc_td = td_dealloc,
+	.open_xrcd = xrcd_open,
+	.close_xrcd = xrcd_close,
+
+	.reg_mr = mr_reg,
+	.alloc_null_mr = mr_alloc_null,
+	.rereg_mr = mr_rereg,
+	.advise_mr = mr_advise,
+	.dereg_mr = mr_dereg,
+	.alloc_mw = mw_alloc,
+	.bind_mw = mw_bind,
+	.dealloc_mw = op_dealloc_mw,
+
+	.create_comp_channel = channel_create,
+	.destroy_comp_channel = channel_destroy,
+	.create_cq = cq_create,
+	.create_cq_ex = cq_create_ex,
+	.modify_cq = cq_modify,
+	.resize_cq = cq_resize,
+	.destroy_cq = cq_destroy,
+	.poll_cq = cq_poll,
+	.req_notify_cq = cq_req_notify,
+	.get_cq_event = channel_get_event,
+	.ack_cq_events = cq_ack_events,
+	.start_poll = cq_start_poll,
+	.next_poll = cq_next_poll,
+	.end_poll = cq_end_poll,
+	.read = &cq_read_ops,
+
+	.create_srq = srq_create,
+	.create_srq_ex = srq_create_ex,
+	.modify_srq = srq_modify,
+	.query_srq = op_query_srq,
+	.get_srq_num = srq_number,
+	.post_srq_recv = srq_post,
+	.destroy_srq = srq_destroy,
+
+	.create_qp = qp_create,
+	.create_qp_ex = qp_create_ex,
+	.open_qp = xrc_qp_open,
+	.modify_qp = op_modify_qp,
+	.query_qp = op_query_qp,
+	.query_qp_data_in_order = op_query_qp_data_in_order,
+	.set_ece = ece_set,
+	.query_ece = op_query_ece,
+	.attach_mcast = op_attach_mcast,
+	.detach_mcast = op_detach_mcast,
+	.post_send = post_send,
+	.post_recv = post_recv,
+	.destroy_qp = qp_destroy,
+	.wr_start = qp_wr_start,
+	.wr_complete = qp_wr_complete,
+	.wr_abort = qp_wr_abort,
+	.build = &qp_build_ops,
+
+	.create_ah = ah_create,
+	.create_ah_from_wc = ah_create_from_wc,
+	.init_ah_from_wc = op_init_ah_from_wc,
+	.destroy_ah = op_destroy_ah,
+
+	.unsupported = op_unsupported,
+};
+
+const struct dev_ops *_Atomic dev_ops_current = &dev_ops_device;
+
+int dev_ops_put_in_front(const struct dev_ops *front)
+{
+	if (!dev_ops())
+		return -ENODEV;
+	if (device_has_contexts())
+		return -EBUSY;
+	atomic_store_explicit(&dev_ops_current, front, memory_order_relaxed);
+	return 0;
 }

@@ -36,13 +36,10 @@ void qp_ex_leave(struct dev_qp *qp)
 	pthread_mutex_unlock(&qp->build.lock);
 }
 
-static void wr_start(struct ibv_qp_ex *ex)
+void qp_wr_start(struct dev_qp *qp)
 {
-	struct dev_qp *qp = to_dev(ex);
 	struct qp_build *b = &qp->build;
 
-	if (fork_dead())
-		return;
 	if (!qp_ex_enter(qp)) {
 		note(qp, log_refuse(EINVAL, "ibv_wr_start: QP 0x%x: again, without "
 					    "ibv_wr_complete or ibv_wr_abort before",
@@ -76,18 +73,15 @@ static int post_built_locked(struct dev_qp *qp)
 	return ret;
 }
 
-static int wr_complete(struct ibv_qp_ex *ex)
+int qp_wr_complete(struct dev_qp *qp)
 {
 	const struct dev_transport *tr = NULL;
-	struct dev_qp *qp = to_dev(ex);
 	int ret;
 
-	if (fork_dead())
-		return ENODEV;
 	if (!qp->build.open)
-		return -log_refuse(EINVAL,
-				   "ibv_wr_complete: QP 0x%x: no ibv_wr_start before",
-				   qp->qp.qp_num);
+		return log_refuse(EINVAL,
+				  "ibv_wr_complete: QP 0x%x: no ibv_wr_start before",
+				  qp->qp.qp_num);
 	lock_get(&qp->lock);
 	ret = post_built_locked(qp);
 	if (!ret)
@@ -97,14 +91,12 @@ static int wr_complete(struct ibv_qp_ex *ex)
 	qp_ex_leave(qp);
 	if (tr)
 		tr->kick(qp);
-	return -ret;
+	return ret;
 }
 
-static void wr_abort(struct ibv_qp_ex *ex)
+void qp_wr_abort(struct dev_qp *qp)
 {
-	struct dev_qp *qp = to_dev(ex);
-
-	if (fork_dead() || !qp->build.open)
+	if (!qp->build.open)
 		return;
 	qp->build.open = false;
 	qp_ex_leave(qp);
@@ -348,11 +340,31 @@ static void wr_set_xrc_srqn(struct ibv_qp_ex *ex, uint32_t srqn)
 				    qp->qp.qp_num));
 }
 
+const struct dev_build_ops qp_build_ops = {
+	.wr_send = wr_send,
+	.wr_send_imm = wr_send_imm,
+	.wr_send_inv = wr_send_inv,
+	.wr_send_tso = wr_send_tso,
+	.wr_rdma_write = wr_rdma_write,
+	.wr_rdma_write_imm = wr_rdma_write_imm,
+	.wr_rdma_read = wr_rdma_read,
+	.wr_atomic_cmp_swp = wr_atomic_cmp_swp,
+	.wr_atomic_fetch_add = wr_atomic_fetch_add,
+	.wr_atomic_write = wr_atomic_write,
+	.wr_bind_mw = wr_bind_mw,
+	.wr_local_inv = wr_local_inv,
+	.wr_set_sge = wr_set_sge,
+	.wr_set_sge_list = wr_set_sge_list,
+	.wr_set_inline_data = wr_set_inline_data,
+	.wr_set_inline_data_list = wr_set_inline_data_list,
+	.wr_set_ud_addr = wr_set_ud_addr,
+	.wr_set_xrc_srqn = wr_set_xrc_srqn,
+};
+
 /* ---- creation --------------------------------------------------------------- */
 
 static void qp_ex_init(struct dev_qp *qp, uint64_t send_ops)
 {
-	struct ibv_qp_ex *ex = &qp->ex;
 	pthread_mutexattr_t attr;
 
 	qp->is_ex = true;
@@ -362,27 +374,6 @@ static void qp_ex_init(struct dev_qp *qp, uint64_t send_ops)
 	pthread_mutexattr_settype(&attr, PTHREAD_MUTEX_ERRORCHECK);
 	pthread_mutex_init(&qp->build.lock, &attr);
 	pthread_mutexattr_destroy(&attr);
-	ex->wr_start = wr_start;
-	ex->wr_complete = wr_complete;
-	ex->wr_abort = wr_abort;
-	ex->wr_send = wr_send;
-	ex->wr_send_imm = wr_send_imm;
-	ex->wr_send_inv = wr_send_inv;
-	ex->wr_send_tso = wr_send_tso;
-	ex->wr_rdma_write = wr_rdma_write;
-	ex->wr_rdma_write_imm = wr_rdma_write_imm;
-	ex->wr_rdma_read = wr_rdma_read;
-	ex->wr_atomic_cmp_swp = wr_atomic_cmp_swp;
-	ex->wr_atomic_fetch_add = wr_atomic_fetch_add;
-	ex->wr_atomic_write = wr_atomic_write;
-	ex->wr_bind_mw = wr_bind_mw;
-	ex->wr_local_inv = wr_local_inv;
-	ex->wr_set_sge = wr_set_sge;
-	ex->wr_set_sge_list = wr_set_sge_list;
-	ex->wr_set_inline_data = wr_set_inline_data;
-	ex->wr_set_inline_data_list = wr_set_inline_data_list;
-	ex->wr_set_ud_addr = wr_set_ud_addr;
-	ex->wr_set_xrc_srqn = wr_set_xrc_srqn;
 }
 
 /* A PD, but for an XRC receive QP, which has a domain. */

@@ -5,6 +5,7 @@
 #include "dev/gid.h"
 #include "dev/verbs.h"
 
+#include <arpa/inet.h>
 #include <errno.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -157,7 +158,7 @@ int query_gid(uint32_t port, uint32_t index, union ibv_gid *gid)
 	return 0;
 }
 
-int query_gid_entry(uint32_t port, uint32_t index, struct ibv_gid_entry *e)
+static int gid_entry(uint32_t port, uint32_t index, struct ibv_gid_entry *e)
 {
 	static const union ibv_gid zero;
 	struct gid_slot s;
@@ -178,7 +179,59 @@ int query_gid_entry(uint32_t port, uint32_t index, struct ibv_gid_entry *e)
 	return 0;
 }
 
-int query_pkey(uint8_t port, int index, uint16_t *pkey)
+int query_gid_ex(uint32_t port, uint32_t index, struct ibv_gid_entry *entry,
+		 uint32_t flags, size_t size)
+{
+	struct ibv_gid_entry e;
+	int ret;
+
+	if (flags || size < sizeof(e))
+		return log_refuse(EINVAL,
+				  "ibv_query_gid_ex: flags 0x%x, entries of %zu bytes",
+				  flags, size);
+	ret = gid_entry(port, index, &e);
+	if (ret)
+		return ret;
+	memset(entry, 0, size);
+	memcpy(entry, &e, sizeof(e));
+	return 0;
+}
+
+ssize_t query_gid_table(struct ibv_gid_entry *entries, size_t max, uint32_t flags,
+			size_t size)
+{
+	uint8_t *out = (uint8_t *)entries;
+	struct ibv_gid_entry e;
+	size_t n = 0;
+
+	if (flags || size < sizeof(e))
+		return log_refuse(EINVAL,
+				  "ibv_query_gid_table: flags 0x%x, entries of %zu bytes",
+				  flags, size);
+	for (uint32_t i = 0; i < gid_count(); i++) {
+		if (gid_entry(1, i, &e))
+			continue;
+		if (n == max)
+			return log_refuse(EINVAL,
+					  "ibv_query_gid_table: more than %zu entries",
+					  max);
+		memset(out + n * size, 0, size);
+		memcpy(out + n++ * size, &e, sizeof(e));
+	}
+	return (ssize_t)n;
+}
+
+int query_gid_type(uint32_t port, uint32_t index, unsigned int *type)
+{
+	union ibv_gid gid;
+	int ret = query_gid(port, index, &gid);
+
+	if (!ret)
+		*type = 1;
+	return ret;
+}
+
+int query_pkey(uint8_t port, int index, __be16 *pkey)
 {
 	int ret = port_check(port, "ibv_query_pkey");
 
@@ -187,6 +240,19 @@ int query_pkey(uint8_t port, int index, uint16_t *pkey)
 	if (index != 0)
 		return log_refuse(EINVAL, "ibv_query_pkey: index %d, the table has 1",
 				  index);
-	*pkey = 0xffff;
+	*pkey = htons(0xffff);
+	return 0;
+}
+
+int query_pkey_index(uint8_t port, __be16 pkey, int *index)
+{
+	__be16 have;
+	int ret = query_pkey(port, 0, &have);
+
+	if (ret)
+		return ret;
+	if (have != pkey)
+		return -EINVAL;
+	*index = 0;
 	return 0;
 }

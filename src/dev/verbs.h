@@ -1,20 +1,17 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The device's verbs, one function each: 0 or -errno, outputs written only on
- * success. src/verbs/api.c turns them into the exported calls and dev/ops.c
- * into the context's table; both ask fork_dead() first. */
+/* The device's verbs, one function each, and what they share: 0 or -errno, outputs
+ * written on success only. dev/ops.c puts the verbs into the table that src/verbs
+ * calls. */
 #ifndef ANYRDMA_DEV_VERBS_H
 #define ANYRDMA_DEV_VERBS_H
 
 #include "dev/dev.h"
+#include "dev/ops.h"
 
 /* ---- fork.c -------------------------------------------------------------- */
 
 /* True in a forked child: objects are dead, no lock may be taken. */
-extern atomic_bool fork_dead_;
-static inline bool fork_dead(void)
-{
-	return atomic_load_explicit(&fork_dead_, memory_order_relaxed);
-}
+bool fork_dead(void);
 /* Installs the handlers (idempotent). */
 void fork_watch(void);
 
@@ -25,9 +22,13 @@ void fork_watch(void);
 /* ---- device.c, query.c --------------------------------------------------- */
 
 struct ibv_device *device_the(void); /* the one device; static, never freed */
+/* An array of it and NULL, to be freed by the caller. */
+int device_list(struct ibv_device ***out);
 uint64_t device_guid(void);	     /* network order, never 0 */
 int device_open(struct ibv_device *dev, struct dev_ctx **out);
 int device_close(struct dev_ctx *ctx);
+/* A context is open, or was closed and still has objects. */
+bool device_has_contexts(void);
 /* An object of ctx comes and goes. */
 void ctx_get(struct dev_ctx *ctx);
 void ctx_put(struct dev_ctx *ctx);
@@ -42,8 +43,17 @@ int query_rt_values(struct ibv_values_ex *values);
 /* Fills the first `size` bytes of struct ibv_port_attr. */
 int query_port(uint8_t port, struct ibv_port_attr *attr, size_t size);
 int query_gid(uint32_t port, uint32_t index, union ibv_gid *gid);
-int query_gid_entry(uint32_t port, uint32_t index, struct ibv_gid_entry *e);
-int query_pkey(uint8_t port, int index, uint16_t *pkey);
+/* size: of an entry as the application knows it; what we do not know of it is zero.
+ * -ENODATA: the slot is empty. */
+int query_gid_ex(uint32_t port, uint32_t index, struct ibv_gid_entry *entry,
+		 uint32_t flags, size_t size);
+/* All slots that are not empty; how many, or -errno. */
+ssize_t query_gid_table(struct ibv_gid_entry *entries, size_t max, uint32_t flags,
+			size_t size);
+/* As sysfs has it, not enum ibv_gid_type: 0 is IB or RoCE v1, 1 is RoCE v2. */
+int query_gid_type(uint32_t port, uint32_t index, unsigned int *type);
+int query_pkey(uint8_t port, int index, __be16 *pkey);
+int query_pkey_index(uint8_t port, __be16 pkey, int *index);
 
 /* ---- objects -------------------------------------------------------------- */
 
@@ -108,7 +118,8 @@ int cq_resize(struct dev_cq *cq, int cqe);
 int cq_poll(struct dev_cq *cq, int n, struct ibv_wc *wc);
 /* How many there are, after progress if there were none; another poller may take them. */
 uint32_t cq_waiting(struct dev_cq *cq);
-/* One completion and its stamp; nothing but the ring is looked at. False: there is none. */
+/* One completion and its stamp; nothing but the ring is looked at. False: there is
+ * none. */
 bool cq_next(struct dev_cq *cq, struct ibv_wc *wc, uint64_t *stamp);
 /* The CQ alone: nobody sees to its streams (poll_arm()). */
 void cq_arm(struct dev_cq *cq, bool solicited_only);
@@ -122,7 +133,11 @@ int moderate_set(struct dev_cq *cq, uint32_t count, uint32_t period);
 /* A completion that the CQ is armed for has come: true if the event is to wait. */
 bool moderate_holds_locked(struct dev_cq *cq) REQUIRES(cq->lock);
 
-/* cq_ex.c */
+/* cq_ex.c: contracts in dev/ops.h */
+extern const struct dev_read_ops cq_read_ops;
+int cq_start_poll(struct dev_cq *cq, const struct ibv_poll_cq_attr *attr);
+int cq_next_poll(struct dev_cq *cq);
+void cq_end_poll(struct dev_cq *cq);
 int cq_modify(struct dev_cq *cq, const struct ibv_modify_cq_attr *attr);
 uint64_t cq_clock(void); /* DEV_CLOCK in ns */
 int cq_create_ex(struct dev_ctx *ctx, const struct ibv_cq_init_attr_ex *attr,
@@ -139,7 +154,8 @@ int srq_post(struct dev_srq *srq, struct ibv_recv_wr *wr, struct ibv_recv_wr **b
 /* Takes the next receive into qp->cur, or puts qp on the waiting list.
  * Called with qp->lock held. */
 int srq_take_locked(struct dev_srq *srq, struct dev_qp *qp) REQUIRES(qp->lock);
-/* Takes qp off the waiting list of a basic SRQ; returns when no recv_posted() runs for it. */
+/* Takes qp off the waiting list of a basic SRQ; returns when no recv_posted() runs for
+ * it. */
 void srq_forget_qp(struct dev_srq *srq, struct dev_qp *qp);
 
 int qp_create(struct dev_pd *pd, struct ibv_qp_init_attr *attr, struct dev_qp **out);
@@ -176,7 +192,11 @@ void rq_flush_locked(struct dev_qp *qp) REQUIRES(qp->lock);
 /* SQD was entered, or the SQ has moved: raises SQ_DRAINED when due. */
 void sq_drained_check_locked(struct dev_qp *qp) REQUIRES(qp->lock);
 
-/* qp_ex.c */
+/* qp_ex.c: contracts in dev/ops.h */
+extern const struct dev_build_ops qp_build_ops;
+void qp_wr_start(struct dev_qp *qp);
+int qp_wr_complete(struct dev_qp *qp);
+void qp_wr_abort(struct dev_qp *qp);
 int qp_create_ex(struct dev_ctx *ctx, struct ibv_qp_init_attr_ex *attr,
 		 struct dev_qp **out);
 /* A post from elsewhere, on a QP that is_ex; false if the thread is building. */
@@ -208,6 +228,8 @@ struct dev_ah {
 int ah_check(const struct ibv_ah_attr *attr);
 int ah_create(struct dev_pd *pd, const struct ibv_ah_attr *attr, struct dev_ah **out);
 void ah_destroy(struct dev_ah *ah);
+int ah_create_from_wc(struct dev_pd *pd, const struct ibv_wc *wc,
+		      const struct ibv_grh *grh, uint8_t port, struct dev_ah **out);
 int ah_init_from_wc(uint8_t port, const struct ibv_wc *wc, const struct ibv_grh *grh,
 		    struct ibv_ah_attr *attr);
 
@@ -215,9 +237,6 @@ int async_get(struct dev_ctx *ctx, struct ibv_async_event *ev) NO_TSA;
 void async_ack(const struct ibv_async_event *ev);
 /* Drops everything queued; the context goes away. */
 void async_fini(struct dev_ctx *ctx);
-
-/* ops.c: fills the dispatch tables of a new context. */
-void ops_fill(struct verbs_context *v);
 
 /* Waits on an object's public mutex and cond until *done == want; logs once
  * when it takes longer than a second. */

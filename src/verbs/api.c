@@ -1,12 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The exported ibv_* calls on objects: NULL checks, the conventions of the API
- * (pointer + errno, positive errno, -1), nothing else. In a forked child a call
- * answers ENODEV and a destroy succeeds without doing anything. */
+/* The exported verbs on objects: each calls its member of the table (verbs/edge.h). */
 #include "dev/verbs.h"
-#include "base/log.h"
-#include "verbs/export.h"
+#include "verbs/edge.h"
 
-#include <errno.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -14,39 +10,22 @@
 #undef ibv_reg_mr
 #undef ibv_reg_mr_iova
 
-static bool refused(int ret)
-{
-	if (ret)
-		errno = -ret;
-	return ret != 0;
-}
-
-/* For calls that return a pointer. */
-static int guard(const void *arg)
-{
-	if (fork_dead())
-		return -ENODEV;
-	return arg ? 0 : log_refuse(EINVAL, "a verb was called with a NULL object");
-}
-
 /* ---- devices ---------------------------------------------------------------- */
 
 EXPORT struct ibv_device **ibv_get_device_list(int *num_devices)
 {
-	struct ibv_device **list;
+	const struct dev_ops *ops = dev_ops();
+	struct ibv_device **list = NULL;
+	int n = 0;
 
 	if (num_devices)
 		*num_devices = 0;
-	if (fork_dead()) {
-		errno = ENODEV;
+	if (edge_failed(ops ? ops->get_device_list(&list) : -ENODEV))
 		return NULL;
-	}
-	list = calloc(2, sizeof(*list));
-	if (!list)
-		return NULL;
-	list[0] = device_the();
+	while (list[n])
+		n++;
 	if (num_devices)
-		*num_devices = 1;
+		*num_devices = n;
 	return list;
 }
 
@@ -75,64 +54,77 @@ EXPORT int ibv_get_device_index(struct ibv_device *device)
 
 EXPORT struct ibv_context *ibv_open_device(struct ibv_device *device)
 {
+	const struct dev_ops *ops = dev_ops();
 	struct dev_ctx *ctx = NULL;
-	int ret = guard(device);
+	int ret = edge_check(ops, device);
 
 	if (!ret)
-		ret = device_open(device, &ctx);
-	return refused(ret) ? NULL : &ctx->v.context;
+		ret = ops->open_device(device, &ctx);
+	if (edge_failed(ret))
+		return NULL;
+	inline_fill(&ctx->v);
+	return &ctx->v.context;
 }
 
 EXPORT int ibv_close_device(struct ibv_context *context)
 {
-	if (fork_dead())
+	const struct dev_ops *ops = dev_ops();
+
+	if (!ops)
 		return 0;
-	return context ? -device_close(to_ctx(context)) : EINVAL;
+	return context ? -ops->close_device(to_ctx(context)) : EINVAL;
 }
 
 EXPORT int ibv_get_async_event(struct ibv_context *context, struct ibv_async_event *event)
 {
-	int ret = guard(context);
+	const struct dev_ops *ops = dev_ops();
+	int ret = edge_check(ops, context);
 
 	if (!ret)
-		ret = async_get(to_ctx(context), event);
-	return refused(ret) ? -1 : 0;
+		ret = ops->get_async_event(to_ctx(context), event);
+	return edge_minus_one(ret);
 }
 
 EXPORT void ibv_ack_async_event(struct ibv_async_event *event)
 {
-	if (!fork_dead())
-		async_ack(event);
+	const struct dev_ops *ops = dev_ops();
+
+	if (ops)
+		ops->ack_async_event(event);
 }
 
 /* ---- protection domains and memory -------------------------------------------- */
 
 EXPORT struct ibv_pd *ibv_alloc_pd(struct ibv_context *context)
 {
+	const struct dev_ops *ops = dev_ops();
 	struct dev_pd *pd = NULL;
-	int ret = guard(context);
+	int ret = edge_check(ops, context);
 
 	if (!ret)
-		ret = pd_alloc(to_ctx(context), &pd);
-	return refused(ret) ? NULL : &pd->pd;
+		ret = ops->alloc_pd(to_ctx(context), &pd);
+	return edge_failed(ret) ? NULL : &pd->pd;
 }
 
 EXPORT int ibv_dealloc_pd(struct ibv_pd *pd)
 {
-	if (fork_dead())
+	const struct dev_ops *ops = dev_ops();
+
+	if (!ops)
 		return 0;
-	return pd ? -pd_dealloc(to_pd(pd)) : EINVAL;
+	return pd ? -ops->dealloc_pd(to_pd(pd)) : EINVAL;
 }
 
 EXPORT struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *addr, size_t length,
 				       uint64_t iova, unsigned int access)
 {
+	const struct dev_ops *ops = dev_ops();
 	struct dev_mr *mr = NULL;
-	int ret = guard(pd);
+	int ret = edge_check(ops, pd);
 
 	if (!ret)
-		ret = mr_reg(to_pd(pd), addr, length, iova, access, &mr);
-	return refused(ret) ? NULL : &mr->mr;
+		ret = ops->reg_mr(to_pd(pd), addr, length, iova, access, &mr);
+	return edge_failed(ret) ? NULL : &mr->mr;
 }
 
 EXPORT struct ibv_mr *ibv_reg_mr(struct ibv_pd *pd, void *addr, size_t length, int access)
@@ -149,81 +141,94 @@ EXPORT struct ibv_mr *ibv_reg_mr_iova(struct ibv_pd *pd, void *addr, size_t leng
 EXPORT int ibv_rereg_mr(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *addr,
 			size_t length, int access)
 {
-	if (refused(guard(mr)))
+	const struct dev_ops *ops = dev_ops();
+
+	if (edge_failed(edge_check(ops, mr)))
 		return IBV_REREG_MR_ERR_INPUT;
-	return mr_rereg(to_mr(mr), flags, pd ? to_pd(pd) : NULL, addr, length,
-			(unsigned)access);
+	return ops->rereg_mr(to_mr(mr), flags, pd ? to_pd(pd) : NULL, addr, length,
+			     (unsigned)access);
 }
 
 EXPORT int ibv_dereg_mr(struct ibv_mr *mr)
 {
-	if (fork_dead())
+	const struct dev_ops *ops = dev_ops();
+
+	if (!ops)
 		return 0;
-	return mr ? -mr_dereg(to_mr(mr)) : EINVAL;
+	return mr ? -ops->dereg_mr(to_mr(mr)) : EINVAL;
 }
 
 /* ---- completion queues ---------------------------------------------------------- */
 
 EXPORT struct ibv_comp_channel *ibv_create_comp_channel(struct ibv_context *context)
 {
+	const struct dev_ops *ops = dev_ops();
 	struct dev_channel *ch = NULL;
-	int ret = guard(context);
+	int ret = edge_check(ops, context);
 
 	if (!ret)
-		ret = channel_create(to_ctx(context), &ch);
-	return refused(ret) ? NULL : &ch->ch;
+		ret = ops->create_comp_channel(to_ctx(context), &ch);
+	return edge_failed(ret) ? NULL : &ch->ch;
 }
 
 EXPORT int ibv_destroy_comp_channel(struct ibv_comp_channel *channel)
 {
+	const struct dev_ops *ops = dev_ops();
+
 	if (!channel)
 		return EINVAL;
-	if (fork_dead()) {
+	if (!ops) {
 		close(channel->fd); /* the child's own copy */
 		return 0;
 	}
-	return -channel_destroy(container_of(channel, struct dev_channel, ch));
+	return -ops->destroy_comp_channel(container_of(channel, struct dev_channel, ch));
 }
 
 EXPORT struct ibv_cq *ibv_create_cq(struct ibv_context *context, int cqe,
 				    void *cq_context, struct ibv_comp_channel *channel,
 				    int comp_vector)
 {
+	const struct dev_ops *ops = dev_ops();
 	struct dev_channel *ch = NULL;
 	struct dev_cq *cq = NULL;
-	int ret = guard(context);
+	int ret = edge_check(ops, context);
 
 	if (channel)
 		ch = container_of(channel, struct dev_channel, ch);
 	if (!ret)
-		ret = cq_create(to_ctx(context), cqe, cq_context, ch, comp_vector, &cq);
-	return refused(ret) ? NULL : &cq->cq;
+		ret = ops->create_cq(to_ctx(context), cqe, cq_context, ch, comp_vector,
+				     &cq);
+	return edge_failed(ret) ? NULL : &cq->cq;
 }
 
 EXPORT int ibv_resize_cq(struct ibv_cq *cq, int cqe)
 {
-	int ret = guard(cq);
+	const struct dev_ops *ops = dev_ops();
+	int ret = edge_check(ops, cq);
 
-	return ret ? -ret : -cq_resize(to_cq(cq), cqe);
+	return ret ? -ret : -ops->resize_cq(to_cq(cq), cqe);
 }
 
 EXPORT int ibv_destroy_cq(struct ibv_cq *cq)
 {
-	if (fork_dead())
+	const struct dev_ops *ops = dev_ops();
+
+	if (!ops)
 		return 0;
-	return cq ? -cq_destroy(to_cq(cq)) : EINVAL;
+	return cq ? -ops->destroy_cq(to_cq(cq)) : EINVAL;
 }
 
 EXPORT int ibv_get_cq_event(struct ibv_comp_channel *channel, struct ibv_cq **cq,
 			    void **cq_context)
 {
+	const struct dev_ops *ops = dev_ops();
 	struct dev_cq *got = NULL;
-	int ret = guard(channel);
+	int ret = edge_check(ops, channel);
 
 	if (!ret)
-		ret = channel_get_event(container_of(channel, struct dev_channel, ch),
+		ret = ops->get_cq_event(container_of(channel, struct dev_channel, ch),
 					&got);
-	if (refused(ret))
+	if (edge_failed(ret))
 		return -1;
 	*cq = &got->cq;
 	*cq_context = got->cq.cq_context;
@@ -232,59 +237,65 @@ EXPORT int ibv_get_cq_event(struct ibv_comp_channel *channel, struct ibv_cq **cq
 
 EXPORT void ibv_ack_cq_events(struct ibv_cq *cq, unsigned int nevents)
 {
-	if (cq && nevents && !fork_dead())
-		cq_ack_events(to_cq(cq), nevents);
+	const struct dev_ops *ops = dev_ops();
+
+	if (ops && cq && nevents)
+		ops->ack_cq_events(to_cq(cq), nevents);
 }
 
 /* ---- shared receive queues ------------------------------------------------------ */
 
 EXPORT struct ibv_srq *ibv_create_srq(struct ibv_pd *pd, struct ibv_srq_init_attr *attr)
 {
+	const struct dev_ops *ops = dev_ops();
 	struct dev_srq *srq = NULL;
-	int ret = guard(pd);
+	int ret = edge_check(ops, pd);
 
 	if (!ret)
-		ret = guard(attr);
+		ret = edge_check(ops, attr);
 	if (!ret)
-		ret = srq_create(to_pd(pd), attr, &srq);
-	return refused(ret) ? NULL : &srq->srq;
+		ret = ops->create_srq(to_pd(pd), attr, &srq);
+	return edge_failed(ret) ? NULL : &srq->srq;
 }
 
 EXPORT int ibv_modify_srq(struct ibv_srq *srq, struct ibv_srq_attr *attr, int mask)
 {
-	int ret = guard(srq);
+	const struct dev_ops *ops = dev_ops();
+	int ret = edge_check(ops, srq);
 
-	return ret ? -ret : -srq_modify(to_srq(srq), attr, mask);
+	return ret ? -ret : -ops->modify_srq(to_srq(srq), attr, mask);
 }
 
 EXPORT int ibv_query_srq(struct ibv_srq *srq, struct ibv_srq_attr *attr)
 {
-	int ret = guard(srq);
+	const struct dev_ops *ops = dev_ops();
+	int ret = edge_check(ops, srq);
 
-	if (!ret)
-		srq_query(to_srq(srq), attr);
-	return -ret;
+	return ret ? -ret : -ops->query_srq(to_srq(srq), attr);
 }
 
 EXPORT int ibv_destroy_srq(struct ibv_srq *srq)
 {
-	if (fork_dead())
+	const struct dev_ops *ops = dev_ops();
+
+	if (!ops)
 		return 0;
-	return srq ? -srq_destroy(to_srq(srq)) : EINVAL;
+	return srq ? -ops->destroy_srq(to_srq(srq)) : EINVAL;
 }
 
 /* ---- queue pairs ---------------------------------------------------------------- */
 
 EXPORT struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attr)
 {
+	const struct dev_ops *ops = dev_ops();
 	struct dev_qp *qp = NULL;
-	int ret = guard(pd);
+	int ret = edge_check(ops, pd);
 
 	if (!ret)
-		ret = guard(attr);
+		ret = edge_check(ops, attr);
 	if (!ret)
-		ret = qp_create(to_pd(pd), attr, &qp);
-	return refused(ret) ? NULL : &qp->qp;
+		ret = ops->create_qp(to_pd(pd), attr, &qp);
+	return edge_failed(ret) ? NULL : &qp->qp;
 }
 
 /* NULL: the QP was not made with send_ops_flags. */
@@ -293,131 +304,119 @@ EXPORT struct ibv_qp_ex *ibv_qp_to_qp_ex(struct ibv_qp *qp)
 	return qp && to_qp(qp)->is_ex ? &to_qp(qp)->ex : NULL;
 }
 
-/* What a handle of ibv_open_qp() stands for. */
-static struct dev_qp *real(struct ibv_qp *qp)
-{
-	return to_qp(qp)->real ? to_qp(qp)->real : to_qp(qp);
-}
-
 EXPORT int ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
 {
-	int ret = guard(qp);
+	const struct dev_ops *ops = dev_ops();
+	int ret = edge_check(ops, qp);
 
 	if (!ret)
-		ret = guard(attr);
-	if (!ret)
-		ret = qp_modify(real(qp), attr, mask);
-	if (!ret && to_qp(qp)->real && (mask & IBV_QP_STATE))
-		qp->state = attr->qp_state;
-	return -ret;
+		ret = edge_check(ops, attr);
+	return ret ? -ret : -ops->modify_qp(to_qp(qp), attr, mask);
 }
 
 EXPORT int ibv_query_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask,
 			struct ibv_qp_init_attr *init)
 {
-	int ret = guard(qp);
+	const struct dev_ops *ops = dev_ops();
+	int ret = edge_check(ops, qp);
 
-	(void)mask; /* a hint: more than asked for may be filled in */
-	if (ret)
-		return -ret;
-	qp_query(real(qp), attr, init);
-	if (to_qp(qp)->real) {
-		init->qp_context = qp->qp_context;
-		qp->state = attr->qp_state;
-	}
-	return 0;
+	return ret ? -ret : -ops->query_qp(to_qp(qp), attr, mask, init);
 }
 
 EXPORT int ibv_destroy_qp(struct ibv_qp *qp)
 {
-	if (fork_dead())
+	const struct dev_ops *ops = dev_ops();
+
+	if (!ops)
 		return 0;
-	return qp ? -qp_destroy(to_qp(qp)) : EINVAL;
+	return qp ? -ops->destroy_qp(to_qp(qp)) : EINVAL;
 }
 
 EXPORT int ibv_query_qp_data_in_order(struct ibv_qp *qp, enum ibv_wr_opcode op,
 				      uint32_t flags)
 {
-	(void)qp;
-	(void)op;
-	(void)flags;
-	return 0; /* only the last 64 bytes are ordered after the rest */
+	const struct dev_ops *ops = dev_ops();
+
+	return edge_check(ops, qp) ? 0 :
+				     ops->query_qp_data_in_order(to_qp(qp), op, flags);
 }
 
 EXPORT int ibv_set_ece(struct ibv_qp *qp, struct ibv_ece *ece)
 {
-	int ret = guard(qp);
+	const struct dev_ops *ops = dev_ops();
+	int ret = edge_check(ops, qp);
 
-	return ret ? -ret : -ece_set(to_qp(qp), ece);
+	return ret ? -ret : -ops->set_ece(to_qp(qp), ece);
 }
 
 EXPORT int ibv_query_ece(struct ibv_qp *qp, struct ibv_ece *ece)
 {
-	int ret = guard(qp);
+	const struct dev_ops *ops = dev_ops();
+	int ret = edge_check(ops, qp);
 
-	if (!ret)
-		ece_query(ece);
-	return -ret;
+	return ret ? -ret : -ops->query_ece(to_qp(qp), ece);
 }
 
 EXPORT int ibv_attach_mcast(struct ibv_qp *qp, const union ibv_gid *gid, uint16_t lid)
 {
-	(void)gid;
-	(void)lid;
-	return -log_refuse(EOPNOTSUPP, "ibv_attach_mcast: QP 0x%x: no multicast on RC",
-			   qp ? qp->qp_num : 0);
+	const struct dev_ops *ops = dev_ops();
+	int ret = edge_check(ops, qp);
+
+	return ret ? -ret : -ops->attach_mcast(to_qp(qp), gid, lid);
 }
 
 EXPORT int ibv_detach_mcast(struct ibv_qp *qp, const union ibv_gid *gid, uint16_t lid)
 {
-	(void)gid;
-	(void)lid;
-	return -log_refuse(EOPNOTSUPP, "ibv_detach_mcast: QP 0x%x: no multicast on RC",
-			   qp ? qp->qp_num : 0);
+	const struct dev_ops *ops = dev_ops();
+	int ret = edge_check(ops, qp);
+
+	return ret ? -ret : -ops->detach_mcast(to_qp(qp), gid, lid);
 }
 
 /* ---- address handles ------------------------------------------------------------- */
 
 EXPORT struct ibv_ah *ibv_create_ah(struct ibv_pd *pd, struct ibv_ah_attr *attr)
 {
+	const struct dev_ops *ops = dev_ops();
 	struct dev_ah *ah = NULL;
-	int ret = guard(pd);
+	int ret = edge_check(ops, pd);
 
 	if (!ret)
-		ret = guard(attr);
+		ret = edge_check(ops, attr);
 	if (!ret)
-		ret = ah_create(to_pd(pd), attr, &ah);
-	return refused(ret) ? NULL : &ah->ah;
+		ret = ops->create_ah(to_pd(pd), attr, &ah);
+	return edge_failed(ret) ? NULL : &ah->ah;
 }
 
 EXPORT int ibv_init_ah_from_wc(struct ibv_context *context, uint8_t port_num,
 			       struct ibv_wc *wc, struct ibv_grh *grh,
 			       struct ibv_ah_attr *ah_attr)
 {
-	int ret = guard(context);
+	const struct dev_ops *ops = dev_ops();
+	int ret = edge_check(ops, context);
 
 	if (!ret)
-		ret = ah_init_from_wc(port_num, wc, grh, ah_attr);
-	return refused(ret) ? -1 : 0;
+		ret = ops->init_ah_from_wc(to_ctx(context), port_num, wc, grh, ah_attr);
+	return edge_minus_one(ret);
 }
 
 EXPORT struct ibv_ah *ibv_create_ah_from_wc(struct ibv_pd *pd, struct ibv_wc *wc,
 					    struct ibv_grh *grh, uint8_t port_num)
 {
-	struct ibv_ah_attr attr;
+	const struct dev_ops *ops = dev_ops();
+	struct dev_ah *ah = NULL;
+	int ret = edge_check(ops, pd);
 
-	if (refused(guard(pd)) ||
-	    ibv_init_ah_from_wc(pd->context, port_num, wc, grh, &attr))
-		return NULL;
-	return ibv_create_ah(pd, &attr);
+	if (!ret)
+		ret = ops->create_ah_from_wc(to_pd(pd), wc, grh, port_num, &ah);
+	return edge_failed(ret) ? NULL : &ah->ah;
 }
 
 EXPORT int ibv_destroy_ah(struct ibv_ah *ah)
 {
-	if (fork_dead())
+	const struct dev_ops *ops = dev_ops();
+
+	if (!ops)
 		return 0;
-	if (!ah)
-		return EINVAL;
-	ah_destroy(container_of(ah, struct dev_ah, ah));
-	return 0;
+	return ah ? -ops->destroy_ah(container_of(ah, struct dev_ah, ah)) : EINVAL;
 }

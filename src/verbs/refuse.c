@@ -2,15 +2,18 @@
 /* Exported calls that this device does not have, each with its documented
  * refusal: sharing objects between processes needs a kernel's handles, dma-buf a
  * device that can reach it, and an Ethernet address a port that has one. */
-#include "base/log.h"
-#include "verbs/export.h"
+#include "verbs/edge.h"
 
-#include <errno.h>
-#include <infiniband/verbs.h>
-
-static void *refuse_ptr(const char *name)
+static int refuse(const char *verb)
 {
-	errno = -log_refuse(EOPNOTSUPP, "%s is not supported", name);
+	const struct dev_ops *ops = dev_ops();
+
+	return ops ? ops->unsupported(verb) : -ENODEV;
+}
+
+static void *refuse_ptr(const char *verb)
+{
+	errno = -refuse(verb);
 	return NULL;
 }
 
@@ -76,6 +79,5 @@ EXPORT int ibv_resolve_eth_l2_from_gid(struct ibv_context *context,
 	(void)attr;
 	(void)eth_mac;
 	(void)vid;
-	return log_refuse(EOPNOTSUPP,
-			  "ibv_resolve_eth_l2_from_gid: packets are the kernel's");
+	return refuse("ibv_resolve_eth_l2_from_gid"); /* negative, as the verb has it */
 }

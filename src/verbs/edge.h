@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* The edge between an application and the table of verbs (dev/ops.h). A function that an
+ * application calls gets the table, refuses what must not reach it, calls one member and
+ * turns its result into the verb's: these are the pieces of it.
+ *
+ * In a forked child there is no table: a verb fails with ENODEV, and one that destroys
+ * succeeds and does nothing. */
+#ifndef ANYRDMA_VERBS_EDGE_H
+#define ANYRDMA_VERBS_EDGE_H
+
+#include "base/log.h"
+#include "dev/ops.h"
+#include "verbs/export.h"
+
+#include <errno.h>
+
+/* 0 if the table is there and arg, an object or a struct with its attributes, is not
+ * NULL; else -errno, to be treated as the result of the verb. */
+static inline int edge_check(const struct dev_ops *ops, const void *arg)
+{
+	if (!ops)
+		return -ENODEV;
+	return arg ? 0 : log_refuse(EINVAL, "a verb was called with a NULL object");
+}
+
+/* For verbs that return a pointer: on failure sets errno; true: return NULL. */
+static inline bool edge_failed(int ret)
+{
+	if (ret)
+		errno = -ret;
+	return ret != 0;
+}
+
+/* For verbs that return 0, or -1 and errno. */
+static inline int edge_minus_one(int ret)
+{
+	return edge_failed(ret) ? -1 : 0;
+}
+
+/* Set the functions through which verbs.h calls: inline.c, qp_ex.c, cq_ex.c. The last two
+ * copy from the table. */
+void inline_fill(struct verbs_context *v);
+void qp_ex_fill(struct ibv_qp_ex *qp, const struct dev_build_ops *build);
+void cq_ex_fill(struct ibv_cq_ex *cq, uint64_t wc_flags, const struct dev_read_ops *read);
+
+#endif
