@@ -151,8 +151,11 @@ static void out_met(struct link_wait *m, struct link *l, int err)
 	match_lock();
 	if (!o->cancelled && l && out_open(o, l))
 		out_retry(o);
-	if (!o->cancelled && !l && !match_failed_locked(&o->attempt, err))
+	if (!o->cancelled && !l && !match_failed_locked(&o->attempt, err)) {
+		log_info("QP %06x: no shared memory with the process of QP %06x: %s",
+			 o->key.local_qpn, o->key.remote_qpn, strerror(-err));
 		out_retry(o);
+	}
 	out_put(o, 1);
 	match_unlock();
 	if (l)
