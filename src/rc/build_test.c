@@ -546,6 +546,6 @@ int main(int argc, char **argv)
 	T_RUN(memory_that_may_not_be_read);
 	T_RUN(iwarp_has_no_immediates);
 	T_RUN(the_srq_is_named);
-	device_close();
+	T_RUN(nothing_is_left);
 	return t_done();
 }

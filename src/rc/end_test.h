@@ -67,7 +67,8 @@ static T_UNUSED bool device_open(void)
 	return mr != NULL;
 }
 
-static T_UNUSED void device_close(void)
+/* The last case: every object on the PD has been destroyed. */
+static T_UNUSED void nothing_is_left(void)
 {
 	CHECK_EQ(ibv_dereg_mr(mr), 0);
 	CHECK_EQ(ibv_dealloc_pd(pd), 0);
@@ -218,6 +219,17 @@ static T_UNUSED struct end *end_new(struct end_opt o)
 	CHECK_EQ(qp_rtr(e, &o), 0);
 	CHECK_EQ(qp_rts(e, &o), 0);
 	return e;
+}
+
+static T_UNUSED enum stream_state stream_state(struct end *e)
+{
+	struct stream *s = e->p->s;
+	enum stream_state st;
+
+	stream_lock(s);
+	st = s->state;
+	stream_unlock(s);
+	return st;
 }
 
 /* The user goes, the peer ends, and the stream does if no QP has it. */

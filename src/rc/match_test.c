@@ -149,7 +149,6 @@ static void a_stream_is_for_one_wait(void)
 	struct fake_peer *old = peer_new(e, &o);
 	uint64_t first;
 
-	remote_is_larger(true);
 	CHECK_EQ(serial_of(e), 0);
 	CHECK_EQ(qp_rtr(e, &o), 0);
 	first = serial_of(e);
@@ -615,6 +614,6 @@ int main(int argc, char **argv)
 	T_RUN(no_memory_for_an_attempt);
 	T_RUN(nobody_comes);
 	T_RUN(an_unreliable_peer_comes_late);
-	device_close();
+	T_RUN(nothing_is_left);
 	return t_done();
 }

@@ -60,17 +60,6 @@ static void say_atomic(struct end *e, uint32_t id, uint64_t value)
 	fake_say(e->p, &f, NULL);
 }
 
-static enum stream_state stream_state(struct end *e)
-{
-	struct stream *s = e->p->s;
-	enum stream_state st;
-
-	stream_lock(s);
-	st = s->state;
-	stream_unlock(s);
-	return st;
-}
-
 /* ---- acknowledgements -------------------------------------------------------------- */
 
 static void acknowledgements_are_cumulative(void)
@@ -624,6 +613,6 @@ int main(int argc, char **argv)
 	run_reads();
 	T_RUN(a_host_that_is_silent);
 	T_RUN(an_unreliable_peer_that_takes_nothing);
-	device_close();
+	T_RUN(nothing_is_left);
 	return t_done();
 }

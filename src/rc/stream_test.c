@@ -645,6 +645,6 @@ int main(int argc, char **argv)
 	T_RUN(nonsense_breaks_the_stream);
 	T_RUN(work_posted_while_another_has_the_stream);
 	run_plain();
-	device_close();
+	T_RUN(nothing_is_left);
 	return t_done();
 }
