@@ -212,6 +212,9 @@ static void fini(struct stream *s)
 	free(to_tcp(s)->stash);
 }
 
+/* stream_put() frees it by the address of the stream. */
+_Static_assert(offsetof(struct tcp_stream, s) == 0, "begins with the stream");
+
 static struct tcp_stream *tcp_new(int fd, int out, const struct stream_param *p)
 {
 	struct tcp_stream *t = calloc(1, sizeof(*t));
