@@ -2,18 +2,18 @@
 /* How many come from where, so that the greediest can be told when there are too many: by
  * IPv4 address, or by network of 64 bits in IPv6, where everybody has many addresses. Two
  * origins may share a count. The user has a lock. */
-#ifndef ANYRDMA_BASE_CROWD_H
-#define ANYRDMA_BASE_CROWD_H
+#ifndef ANYRDMA_BASE_ORIGIN_H
+#define ANYRDMA_BASE_ORIGIN_H
 
 #include <netinet/in.h>
 #include <stdint.h>
 #include <string.h>
 #include <sys/socket.h>
 
-enum { CROWD_ORIGINS = 256 };
+enum { ORIGIN_COUNT = 256 };
 
 struct origins {
-	uint32_t from[CROWD_ORIGINS];
+	uint32_t from[ORIGIN_COUNT];
 };
 
 /* An IPv4 address, mapped or not, is the same one. Other families: 0. */
@@ -36,7 +36,7 @@ static inline uint32_t origin_most(const struct origins *c)
 {
 	uint32_t most = 0;
 
-	for (unsigned i = 0; i < CROWD_ORIGINS; i++)
+	for (unsigned i = 0; i < ORIGIN_COUNT; i++)
 		if (c->from[i] > most)
 			most = c->from[i];
 	return most;
