@@ -106,7 +106,8 @@ int recv_complete_locked(struct dev_qp *qp, const struct rqe *r, const struct ib
 	lock_assert_held(&qp->lock);
 	e.wc.wr_id = r->wr_id;
 	e.wc.qp_num = qp->qp.qp_num;
-	e.wc.src_qp = qp->attr.dest_qp_num;
+	if (qp_type_is_connected(qp->qp.qp_type))
+		e.wc.src_qp = qp->attr.dest_qp_num;
 	if (qp->xrc)
 		return xrc_complete_locked(qp, &e, solicited);
 	ret = cq_push(qp->recv_cq, &e, solicited);

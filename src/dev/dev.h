@@ -3,13 +3,28 @@
  * so that a downcast is one static inline. The public struct's layout is the
  * distribution header's; nothing here is visible to applications.
  *
- * Lock order (outer first):
- *	cq->src_lock > stream lock (transport) > qp->lock > XRC's > srq->lock > cq->lock
- *	> evq lock of a completion channel or of the context > loop's own lock.
- *	qp->lock > the windows' lock (mw.c) > the key table's (mr.c).
- * No lock of this list is held while an application's callback could run (there
- * are none) or while waiting for another thread, except the bounded waits named
- * in mr.c. */
+ * Lock order, outer first; in brackets the locks of other layers:
+ *	qp->build.lock, cq->ex_lock	from ibv_wr_start or ibv_start_poll to the end
+ *	qp->modify_lock			one ibv_modify_qp() at a time
+ *	[match.lock			rc/match.c]
+ *	[setups.lock			shm/setup.h]
+ *	poll_group.lock			poll.c
+ *	[link.rx_lock			shm/link.h]
+ *	[the transport's: stream.lock	rc/stream.h]
+ *	qp->lock
+ *	[link.tx_lock			shm/link.h]
+ *	xrc.lock			xrc.c
+ *	srq->lock
+ *	cq->lock
+ *	evq.lock			of a completion channel, or a context's events
+ *	leases.lock			poll.c
+ *	loop.lock			base/loop.c
+ * Inside qp->lock, and otherwise alone: bind_lock (mw.c) > table_lock (mr.c) > share.lock
+ * (share.c); gid_lock (gid.c). Outside of evq.lock, and otherwise alone: device_lock
+ * (device.c). Alone: qpns.lock (qpn.c), null_lock (null.c).
+ *
+ * No lock is held while another thread is waited for, but for two waits that are bounded
+ * (mr.c; mw.c holds bind_lock meanwhile). There are no callbacks of the application. */
 #ifndef ANYRDMA_DEV_DEV_H
 #define ANYRDMA_DEV_DEV_H
 
@@ -266,9 +281,9 @@ struct wqe {
 	uint64_t wr_id;
 	uint32_t send_flags;	/* IBV_SEND_*; SIGNALED set if sq_sig_all */
 	uint8_t opcode;		/* enum ibv_wr_opcode */
-	uint8_t finished;	/* acknowledged or answered, or WQE_DIRECT; sq_retire()
-				 * may pass it */
-	uint8_t is_inline;	/* payload is in data(), no SGEs */
+	uint8_t finished;	/* transport: acknowledged or answered, or WQE_DIRECT;
+				 * sq_retire_locked() may pass it */
+	uint8_t is_inline;	/* the payload is in wqe_inline(), there are no SGEs */
 	uint8_t num_sge;
 	uint32_t length;	/* bytes of payload */
 	uint32_t imm_or_rkey;	/* imm_data (network order) or invalidate_rkey; bind:
@@ -287,10 +302,10 @@ struct wqe {
 			uint32_t bind_access;
 		};
 	};
-	uint32_t sent;		/* transport: bytes of payload handed to the carrier */
+	uint8_t begun;		/* transport: at sq.next, and a part of it was sent or
+				 * carried out; see sq_begun() */
+	uint8_t pulled;		/* transport: the peer fetches payload itself, or did */
 	uint32_t got;		/* transport: bytes of a read response placed */
-	uint32_t number;	/* transport: request number, 24 bit */
-	uint32_t pulled;	/* transport: the peer fetches (a part of) the payload itself */
 	struct ibv_sge sge[];	/* or inline data */
 };
 
@@ -309,14 +324,14 @@ static inline bool wqe_is_read(const struct wqe *w)
 	       w->opcode == IBV_WR_ATOMIC_CMP_AND_SWP || w->opcode == IBV_WR_ATOMIC_WRITE;
 }
 
-/* Carried out by this side alone; no peer hears of it: sq_run_local_locked(), or the
- * carrier. */
 static inline bool wqe_is_send(const struct wqe *w)
 {
 	return w->opcode == IBV_WR_SEND || w->opcode == IBV_WR_SEND_WITH_IMM ||
 	       w->opcode == IBV_WR_SEND_WITH_INV;
 }
 
+/* Carried out without a message to the peer: by the device (sq_run_local_locked()), or by
+ * the transport (WQE_DIRECT). */
 static inline bool wqe_is_local(const struct wqe *w)
 {
 	return w->opcode == IBV_WR_BIND_MW || w->opcode == IBV_WR_LOCAL_INV ||
@@ -365,7 +380,7 @@ static inline uint32_t sq_begun(struct dev_sq *sq)
 {
 	uint32_t upto = sq->next;
 
-	if (upto != sq->tail && sq_at(sq, upto)->sent)
+	if (upto != sq->tail && sq_at(sq, upto)->begun)
 		upto++;
 	return sq->begun - upto <= sq->tail - upto ? sq->begun : upto;
 }
@@ -375,7 +390,7 @@ static inline void sq_step_back(struct dev_sq *sq, uint32_t idx)
 {
 	sq->begun = sq_begun(sq);
 	if (sq->next != sq->tail)
-		sq_at(sq, sq->next)->sent = 0;
+		sq_at(sq, sq->next)->begun = 0;
 	sq->next = idx;
 }
 
@@ -433,7 +448,8 @@ struct dev_qp {
 	struct dev_pd *pd; /* the root; qp.pd is the name it was made by. XRC receive:
 			    * NULL, as are the CQs */
 	struct dev_cq *send_cq, *recv_cq; /* XRC send: the first alone */
-	struct dev_cq *poll_cq; /* its stream is in the poll group of this one */
+	struct dev_cq *poll_cq; /* the transport's poll_source for this QP belongs into
+				 * the poll group of this CQ */
 	struct dev_srq *srq; /* or NULL */
 	struct dev_xrcd *xrcd;	/* XRC receive: of this handle; else NULL */
 	struct xrc_target *xrc; /* XRC receive, else NULL */
@@ -447,8 +463,10 @@ struct dev_qp {
 	bool is_ex;		    /* made with send_ops_flags: build is in use */
 	uint64_t send_ops;	    /* IBV_QP_EX_WITH_* asked for */
 	struct qp_build build;
-	union ibv_gid local_gid;    /* GID of attr.ah_attr.grh.sgid_index, fixed at RTR */
-	bool made_by_cm;	    /* its INIT was done by librdmacm: no rendezvous listener */
+	union ibv_gid local_gid;    /* connected: the GID of attr.ah_attr.grh.sgid_index
+				     * at the transition to RTR */
+	bool made_by_cm;	    /* librdmacm brings it to INIT and brings its connection:
+				     * dev_transport.listen */
 	bool flushed;		    /* state is ERR and the queues have been flushed */
 	bool comm_est_sent;
 	bool sqd_armed;		    /* SQ_DRAINED wanted when the SQ is idle */
@@ -461,13 +479,20 @@ struct dev_qp {
 	uint32_t ev_got;	    /* async events fetched (ctx->async.lock) */
 
 	const struct dev_transport *tr; /* from RTR on, else NULL */
-	void *tr_conn;			/* the transport's own; guarded by its stream lock */
+	void *tr_priv;			/* the transport's own: dev/transport.h */
 	uint64_t share_id;			/* dev/share.h; 0: none */
 };
 
 static inline struct dev_qp *to_qp(struct ibv_qp *q)
 {
 	return container_of(q, struct dev_qp, qp);
+}
+
+/* A QP of this type has one peer, from RTR on. */
+static inline bool qp_type_is_connected(enum ibv_qp_type type)
+{
+	return type == IBV_QPT_RC || type == IBV_QPT_UC || type == IBV_QPT_XRC_SEND ||
+	       type == IBV_QPT_XRC_RECV;
 }
 
 /* No acknowledgements, no repeats: what is lost is lost. */

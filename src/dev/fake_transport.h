@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* For unit tests: a transport that only counts its calls, and a device with one
- * QP on it. Include it, after tests/t.h, in one file of a test
- * program: it defines transport_choose(). */
+/* For unit tests: a transport of connected QPs that only counts its calls, and a device
+ * with one QP on it. Include it, after tests/t.h, in one file of a test program: it defines
+ * transport_choose(). */
 #ifndef ANYRDMA_DEV_FAKE_TRANSPORT_H
 #define ANYRDMA_DEV_FAKE_TRANSPORT_H
 
@@ -81,10 +81,16 @@ static const struct dev_transport fake_transport = {
 	.detach = fake_detach,
 };
 
-const struct dev_transport *transport_choose(struct dev_qp *qp)
+/* The transport of UD QPs, which a test may define before it includes this file. */
+#ifndef FAKE_DATAGRAMS
+#define FAKE_DATAGRAMS NULL
+#endif
+
+const struct dev_transport *transport_choose(enum ibv_qp_type type)
 {
-	(void)qp;
-	return &fake_transport;
+	if (type == IBV_QPT_UD)
+		return FAKE_DATAGRAMS;
+	return qp_type_is_connected(type) ? &fake_transport : NULL;
 }
 
 struct rig {

@@ -122,11 +122,8 @@ static void values_apply_locked(struct dev_qp *qp, const struct ibv_qp_attr *a, 
 
 static int enter_init(struct dev_qp *qp)
 {
-	int ret;
+	int ret = transport_choose(qp->qp.qp_type)->listen(qp);
 
-	if (qp->made_by_cm)
-		return 0;
-	ret = transport_choose(qp)->listen(qp);
 	if (ret)
 		log_info("ibv_modify_qp: QP 0x%x: its rendezvous port %u cannot listen: "
 			 "%s",
@@ -136,14 +133,15 @@ static int enter_init(struct dev_qp *qp)
 
 static int enter_rtr(struct dev_qp *qp)
 {
-	const struct dev_transport *tr;
+	const struct dev_transport *tr = transport_choose(qp->qp.qp_type);
 	struct gid_slot s;
 	int ret;
 
 	lock_get(&qp->lock);
-	gid_get(qp->attr.ah_attr.grh.sgid_index, &s);
-	qp->local_gid = s.gid;
-	tr = transport_choose(qp);
+	if (qp_type_is_connected(qp->qp.qp_type)) {
+		gid_get(qp->attr.ah_attr.grh.sgid_index, &s);
+		qp->local_gid = s.gid;
+	}
 	qp->tr = tr;
 	lock_put(&qp->lock);
 	ret = tr->attach(qp);
@@ -154,7 +152,7 @@ static int enter_rtr(struct dev_qp *qp)
 	if (qp->qp.state == IBV_QPS_RTR)
 		qp_state_set_locked(qp, IBV_QPS_INIT);
 	lock_put(&qp->lock);
-	return log_refuse(-ret, "ibv_modify_qp: QP 0x%x: no stream: %s", qp->qp.qp_num,
+	return log_refuse(-ret, "ibv_modify_qp: QP 0x%x: no transport: %s", qp->qp.qp_num,
 			  strerror(-ret));
 }
 
@@ -272,8 +270,8 @@ static int masks_check(const struct dev_qp *qp, int mask, enum ibv_qp_state cur,
 	return 0;
 }
 
-/* InfiniBand 10.3.1.5: what was begun ends before anything else may happen. And
- * here a path is a stream: it stays where it is. */
+/* InfiniBand 10.3.1.5: what was begun ends before anything else may happen. The path of
+ * a connected QP is fixed here: a connection cannot move to other addresses. */
 static int sqd_check(const struct dev_qp *qp, const struct ibv_qp_attr *a, int mask,
 		     enum ibv_qp_state next)
 {

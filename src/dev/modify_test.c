@@ -45,7 +45,7 @@ static void begin(struct rig *r)
 	struct dev_qp *qp = to_qp(r->qp);
 
 	lock_get(&qp->lock);
-	sq_at(&qp->sq, qp->sq.next)->sent = 1;
+	sq_at(&qp->sq, qp->sq.next)->begun = 1;
 	lock_put(&qp->lock);
 }
 

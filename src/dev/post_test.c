@@ -391,7 +391,7 @@ static void sq_drains(void)
 		rig_send(&r, i, 0);
 	lock_get(&qp->lock);
 	qp->sq.next = 1; /* the first was sent, of the second some bytes */
-	sq_at(&qp->sq, 1)->sent = 10;
+	sq_at(&qp->sq, 1)->begun = 1;
 	lock_put(&qp->lock);
 	a = rig_attr(IBV_QPS_SQD);
 	a.en_sqd_async_notify = 1;

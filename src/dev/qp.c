@@ -20,22 +20,24 @@ static int type_check(enum ibv_qp_type type)
 	switch (type) {
 	case IBV_QPT_RC:
 	case IBV_QPT_UC:
+	case IBV_QPT_UD:
 	case IBV_QPT_XRC_SEND:
-		return 0;
+	case IBV_QPT_RAW_PACKET:
+	case IBV_QPT_DRIVER:
+		break;
 	case IBV_QPT_XRC_RECV:
 		return log_refuse(EINVAL, "ibv_create_qp: an XRC receive QP has a domain "
 					  "instead of a PD: ibv_create_qp_ex");
-	case IBV_QPT_UD:
-	case IBV_QPT_RAW_PACKET:
-	case IBV_QPT_DRIVER:
-		return log_refuse(EOPNOTSUPP,
-				  "ibv_create_qp: the device has no QPs of type "
-				  "%d (enum ibv_qp_type), only RC, UC and XRC",
-				  (int)type);
 	default:
 		return log_refuse(EINVAL, "ibv_create_qp: there is no QP type %d",
 				  (int)type);
 	}
+	if (!transport_choose(type))
+		return log_refuse(EOPNOTSUPP,
+				  "ibv_create_qp: the device has no QPs of type %d (enum "
+				  "ibv_qp_type), only RC, UC and XRC",
+				  (int)type);
+	return 0;
 }
 
 static int cap_check(const char *name, uint32_t v, uint32_t max)
@@ -184,7 +186,7 @@ static void public_fill(struct dev_qp *qp, const struct ibv_qp_init_attr *a)
 	q->state = IBV_QPS_RESET;
 }
 
-/* pd, CQs, SRQ and home of qp are set. */
+/* pd, CQs, SRQ and poll_cq of qp are set. */
 static int make(struct dev_qp *qp, struct dev_ctx *ctx, struct dev_xrcd *xrcd,
 		struct ibv_qp_init_attr *attr)
 {

@@ -297,7 +297,7 @@ int srq_take_locked(struct dev_srq *srq, struct dev_qp *qp)
 	lock_assert_held(&qp->lock);
 	lock_get(&srq->lock);
 	if (rq->head == rq->tail) {
-		if (!list_linked(&qp->srq_wait))
+		if (!list_linked(&qp->srq_wait) && qp_waits_for_recv(qp))
 			list_add_tail(&srq->waiting, &qp->srq_wait);
 		ret = -ENOENT;
 	} else {

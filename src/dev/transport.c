@@ -10,6 +10,11 @@
 
 #include <errno.h>
 
+bool qp_waits_for_recv(const struct dev_qp *qp)
+{
+	return qp->tr && qp->tr->recv_posted;
+}
+
 bool qp_may_begin_locked(const struct dev_qp *qp, uint32_t idx)
 {
 	if (qp->qp.state == IBV_QPS_RTS)
@@ -98,7 +103,7 @@ int recv_take(struct dev_qp *qp, uint32_t srqn)
 	} else if (qp->srq) {
 		ret = srq_take_locked(qp->srq, qp);
 	} else if (qp->rq.head == qp->rq.tail) {
-		qp->rnr_told = true;
+		qp->rnr_told = qp_waits_for_recv(qp);
 		ret = -ENOENT;
 	} else {
 		rqe_copy(qp->cur, rq_at(&qp->rq, qp->rq.head++));

@@ -151,8 +151,8 @@ int srq_create_ex(struct dev_ctx *ctx, struct ibv_srq_init_attr_ex *attr,
 int srq_number(const struct dev_srq *srq, uint32_t *number);
 int srq_destroy(struct dev_srq *srq);
 int srq_post(struct dev_srq *srq, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
-/* Takes the next receive into qp->cur, or puts qp on the waiting list.
- * Called with qp->lock held. */
+/* Copies the next receive to qp->cur, or puts qp on the waiting list if its transport
+ * wants to know of the next one. */
 int srq_take_locked(struct dev_srq *srq, struct dev_qp *qp) REQUIRES(qp->lock);
 /* Takes qp off the waiting list of a basic SRQ; returns when no recv_posted() runs for
  * it. */
@@ -203,6 +203,9 @@ int qp_create_ex(struct dev_ctx *ctx, struct ibv_qp_init_attr_ex *attr,
 bool qp_ex_enter(struct dev_qp *qp);
 void qp_ex_leave(struct dev_qp *qp);
 
+/* transport.c: the transport has to be told when the next receive is posted
+ * (dev_transport.recv_posted). With qp->lock. */
+bool qp_waits_for_recv(const struct dev_qp *qp);
 /* The QP's state allows posting sends: 0 or -EINVAL. */
 int post_state_locked(struct dev_qp *qp) REQUIRES(qp->lock);
 /* The tail has moved. Returns the transport to kick without qp->lock, or NULL. */

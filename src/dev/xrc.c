@@ -313,8 +313,8 @@ struct dev_pd *xrc_pd(struct dev_qp *qp, uint32_t srqn)
 }
 
 /* Calls the transport of a target that is pinned meanwhile, without the lock. */
-static void call_out(struct xrc_target *t, bool lost) REQUIRES(xrc.lock) NO_TSA;
-static void call_out(struct xrc_target *t, bool lost)
+static void target_tell(struct xrc_target *t, bool lost) REQUIRES(xrc.lock) NO_TSA;
+static void target_tell(struct xrc_target *t, bool lost)
 {
 	struct dev_qp *qp = t->qp;
 	const struct dev_transport *tr;
@@ -344,7 +344,7 @@ void xrc_srq_posted(struct dev_srq *srq, uint32_t n)
 		lock_put(&srq->lock);
 		if (!l)
 			break;
-		call_out(list_entry(l, struct dev_qp, srq_wait)->xrc, false);
+		target_tell(list_entry(l, struct dev_qp, srq_wait)->xrc, false);
 	}
 	xrc_unlock();
 }
@@ -358,7 +358,7 @@ void xrc_srq_del(struct dev_srq *srq)
 	while (!list_empty(&srq->targets)) {
 		t = list_entry(srq->targets.next, struct xrc_target, srq_link);
 		if (t->filling) {
-			call_out(t, true);
+			target_tell(t, true);
 			/* Somebody else may be about to end it: ERR, RESET. */
 			if (t->srq == srq && t->filling)
 				lock_wait(&xrc.lock, &xrc.changed);

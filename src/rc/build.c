@@ -441,7 +441,7 @@ void rc_cursor_store(struct stream *s, const struct rc_cursor *c)
 		s->tx.requests |= sq->next != c->idx;
 		sq->next = c->idx;
 		if (c->idx != sq->tail) /* the device asks whether it was begun */
-			sq_at(sq, c->idx)->sent =
+			sq_at(sq, c->idx)->begun =
 				c->off || c->imm_sent || c->probe_sent || s->tx.more;
 	}
 	s->tx.off = c->off;

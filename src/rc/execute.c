@@ -74,7 +74,7 @@ NO_TSA static int run(struct stream *s, struct wqe *w, uint32_t len)
 	int ret;
 
 	lock_assert_held(&s->lock);
-	w->sent = 1;
+	w->begun = 1;
 	if (unlock)
 		lock_put(&s->qp->lock);
 	ret = s->carrier->executor->run(s, w, s->tx.execute_off, len);
@@ -163,7 +163,7 @@ bool execute_next_locked(struct stream *s, uint32_t *left)
 	if (!qp_may_receive_locked(qp))
 		return false; /* it will be flushed */
 	if (tx->execute_not) {
-		tx->execute_off = w->sent = 0;
+		tx->execute_off = w->begun = 0;
 		return false;
 	}
 	*left -= len > LEAST ? len : *left > LEAST ? LEAST : *left;

@@ -679,10 +679,9 @@ const struct rc_rendezvous *const rc_rendezvous[] = { &fake_rendezvous0,
 						      &fake_rendezvous1,
 						      &fake_rendezvous2, NULL };
 
-const struct dev_transport *transport_choose(struct dev_qp *qp)
+const struct dev_transport *transport_choose(enum ibv_qp_type type)
 {
-	(void)qp;
-	return &rc_transport;
+	return qp_type_is_connected(type) ? &rc_transport : NULL;
 }
 
 #endif

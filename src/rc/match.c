@@ -309,7 +309,7 @@ void match_kick(struct dev_qp *qp)
 	bool work;
 
 	lock_get(&qp->lock);
-	if (!qp->tr_conn)
+	if (!qp->tr_priv)
 		status = sq_run_local_locked(qp, false);
 	next = qp->sq.next;
 	work = next != qp->sq.tail;
@@ -417,7 +417,7 @@ static void share_end(struct dev_qp *qp)
 	struct stream *s;
 
 	lock_get(&qp->lock);
-	s = qp->tr_conn;
+	s = qp->tr_priv;
 	if (s)
 		stream_get(s);
 	share_qp_unbind_locked(qp);
@@ -438,7 +438,7 @@ void match_detach(struct dev_qp *qp)
 	w = waiter_of(qp);
 	if (w)
 		waiter_end(w);
-	s = qp->tr_conn;
+	s = qp->tr_priv;
 	if (s)
 		stream_detach(s, qp);
 	match_unlock();

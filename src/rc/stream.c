@@ -615,7 +615,7 @@ static void attached(struct stream *s, struct dev_qp *qp)
 	lock_get(&qp->lock);
 	s->rx.expected = qp->attr.rq_psn & 0xffffff;
 	req_begin(s);
-	qp->tr_conn = s;
+	qp->tr_priv = s;
 	share_qp_bind_locked(qp, s->share_id);
 	lock_put(&qp->lock);
 	s->rx.recv_posted |= s->rx.not_ready_sent;
@@ -666,7 +666,7 @@ void stream_detach(struct stream *s, struct dev_qp *qp)
 	s->qp = NULL;
 	s->grouped = false;
 	lock_get(&qp->lock);
-	qp->tr_conn = NULL;
+	qp->tr_priv = NULL;
 	share_qp_unbind_locked(qp);
 	lock_put(&qp->lock);
 	stream_unlock(s);

@@ -11,7 +11,7 @@ static struct stream *stream_of(struct dev_qp *qp)
 	struct stream *s;
 
 	lock_get(&qp->lock);
-	s = qp->tr_conn;
+	s = qp->tr_priv;
 	if (s)
 		stream_get(s);
 	lock_put(&qp->lock);
@@ -20,7 +20,7 @@ static struct stream *stream_of(struct dev_qp *qp)
 
 static bool post_locked(struct dev_qp *qp)
 {
-	struct stream *s = qp->tr_conn;
+	struct stream *s = qp->tr_priv;
 
 	return s && s->carrier->post_locked && s->carrier->post_locked(s);
 }
@@ -89,6 +89,8 @@ static int listen_for(struct dev_qp *qp)
 {
 	int ret = 0;
 
+	if (qp->made_by_cm)
+		return 0;
 	for (const struct rc_rendezvous *const *r = rc_rendezvous; *r; r++)
 		ret = (*r)->listen(qp);
 	return ret;

@@ -169,7 +169,7 @@ static void pair_close(void)
 static void age(uint32_t n)
 {
 	struct dev_qp *qp = to_qp(a.qp);
-	struct stream *s = qp->tr_conn, *peer = to_qp(b.qp)->tr_conn;
+	struct stream *s = qp->tr_priv, *peer = to_qp(b.qp)->tr_priv;
 
 	stream_lock(peer);
 	peer->rx.expected = (peer->rx.expected + n) & 0xffffff;

@@ -3,10 +3,9 @@
 #include "dev/transport.h"
 #include "rc/carrier.h"
 
-const struct dev_transport *transport_choose(struct dev_qp *qp)
+const struct dev_transport *transport_choose(enum ibv_qp_type type)
 {
-	(void)qp;
-	return &rc_transport;
+	return qp_type_is_connected(type) ? &rc_transport : NULL;
 }
 
 const struct rc_rendezvous *const rc_rendezvous[] = { NULL };

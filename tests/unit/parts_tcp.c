@@ -4,10 +4,9 @@
 #include "rc/carrier.h"
 #include "tcp/rendezvous.h"
 
-const struct dev_transport *transport_choose(struct dev_qp *qp)
+const struct dev_transport *transport_choose(enum ibv_qp_type type)
 {
-	(void)qp;
-	return &rc_transport;
+	return qp_type_is_connected(type) ? &rc_transport : NULL;
 }
 
 const struct rc_rendezvous *const rc_rendezvous[] = { &tcp_rendezvous, NULL };
