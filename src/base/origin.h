@@ -11,10 +11,10 @@
 #include <string.h>
 #include <sys/socket.h>
 
-enum { ORIGINS = 256 };
+enum { ORIGIN_COUNT = 256 };
 
 struct origins {
-	uint32_t from[ORIGINS];
+	uint32_t from[ORIGIN_COUNT];
 };
 
 /* The index of an address's origin in origins.from. An IPv4 address and the same one
@@ -39,7 +39,7 @@ static inline uint32_t origin_most(const struct origins *c)
 {
 	uint32_t most = 0;
 
-	for (unsigned i = 0; i < ORIGINS; i++)
+	for (unsigned i = 0; i < ORIGIN_COUNT; i++)
 		if (c->from[i] > most)
 			most = c->from[i];
 	return most;

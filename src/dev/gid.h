@@ -30,7 +30,7 @@ socklen_t gid_to_addr(const union ibv_gid *gid, uint32_t ifindex, uint16_t port,
 		      struct sockaddr_storage *ss);
 bool gid_is_v4(const union ibv_gid *gid);
 
-/* Active MTU (enum ibv_mtu) as DESIGN says: from the up, non-loopback links. */
+/* Active MTU (enum ibv_mtu) : from the up, non-loopback links. */
 enum ibv_mtu gid_active_mtu(void);
 
 /* Compares the host's addresses with the table again; raises GID_CHANGE,

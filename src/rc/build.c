@@ -354,9 +354,9 @@ static bool by_reference(struct stream *s, const struct rc_cursor *c, const stru
 static int add_request(struct rc_build *b, struct stream *s, struct rc_cursor *c,
 		       struct wqe *w)
 {
+	struct rc_payload p = { .idx = c->idx, .off = c->off };
 	struct rc_cursor old = *c;
 	struct rc_frame h;
-	struct rc_payload p;
 	uint32_t n, max;
 	int ret;
 
@@ -391,8 +391,6 @@ static int add_request(struct rc_build *b, struct stream *s, struct rc_cursor *c
 	h.ack_req = h.last && want_ack(s, c, w);
 	data_header(&h, w, c, n);
 	p.kind = n ? PAYLOAD_WQE : PAYLOAD_NONE;
-	p.idx = c->idx;
-	p.off = c->off;
 	c->off += n;
 	if (h.last) {
 		c->idx++;

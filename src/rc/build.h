@@ -33,7 +33,8 @@ struct rc_payload {
 /* A carrier embeds it in what it collects frames in. */
 struct rc_build {
 	/* Takes a frame; `after` is the state behind it. 0; or -errno of payload_map() or
-	 * payload_copy(): it was not taken, and nothing has changed. */
+	 * payload_copy(): it was not taken, and nothing has changed. A frame without payload
+	 * is always taken where full() was false. */
 	int (*add)(struct rc_build *b, struct stream *s, const struct rc_frame *f,
 		   const struct rc_payload *p, const struct rc_cursor *after);
 	/* No further frame can be taken. */

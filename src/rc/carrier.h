@@ -6,7 +6,7 @@
  * struct rc_carrier, what it does with one stream, and struct rc_rendezvous, how it finds
  * the stream of a QP that the application has connected by GID and QP number alone. The
  * protocol decides *what* is sent (rc/build.h) and what a frame that has arrived means
- * (rc/receive.h); a carrier decides how the bytes travel.
+ * (rc/rx.h); a carrier decides how the bytes travel.
  *
  * Unless a member says otherwise, it is called with the stream's lock held, without
  * qp->lock, in any thread, and does not block. */
@@ -23,12 +23,12 @@ struct stream;
  * reads of reliable QPs. The requester (rc/execute.c) keeps the order: it asks when every
  * request before this one has been answered. */
 struct rc_executor {
-	/* Would run() succeed, probably? With qp->lock; looks at memory of this process
-	 * alone. */
+	/* Would run() succeed, probably? A hint, which moves nothing. With qp->lock. */
 	bool (*likely)(struct stream *s, const struct wqe *w);
 	/* Moves `len` bytes from offset `off` of the work request on. With qp->lock if len
-	 * is at most RC_EXECUTE_LOCKED, else without. 0; or -errno: nothing that the
-	 * responder would refuse has had an effect, and the request is to be sent. */
+	 * is at most RC_EXECUTE_LOCKED (rc/execute.h), else without. 0; or -errno: some of
+	 * the bytes may have been moved, but only if the peer allows the access. The whole
+	 * request is sent then, and the responder finds the right status. */
 	int (*run)(struct stream *s, const struct wqe *w, uint32_t off, uint32_t len);
 };
 
@@ -37,8 +37,9 @@ struct rc_carrier {
 
 	/* ---- life ---- */
 
-	/* The stream may receive from now on; it has no QP yet. No lock is held; nobody
-	 * else knows the stream. 0 or -errno: the caller drops the stream. */
+	/* The stream may receive from now on; it has no QP yet. No lock is held. Nobody
+	 * but the carrier and the user knows the stream. 0; or -errno: the caller drops
+	 * the stream. */
 	int (*start)(struct stream *s);
 	/* Everything was sent (tx_drained()): tells the peer that nothing more comes. */
 	void (*shut)(struct stream *s);
@@ -48,7 +49,7 @@ struct rc_carrier {
 	/* Ends the connection at once, without sending the rest. */
 	void (*reset)(struct stream *s);
 	/* The stream is closed: gives back what the carrier holds outside of memory, then
-	 * drops the stream's first reference, now or later in the loop thread. */
+	 * drops the stream's first reference, later, in the loop thread. */
 	void (*finish)(struct stream *s);
 	/* The last reference is gone: frees the carrier's memory. No lock is held. The
 	 * stream itself is freed by the caller. May be NULL. */
@@ -56,11 +57,16 @@ struct rc_carrier {
 
 	/* ---- data ---- */
 
-	/* Sends what rc_build() gives, until there is no more, no room (tx.blocked), or a
-	 * turn of RC_TURN bytes is over. */
+	/* Sends what rc_build() gives, until there is no more, or no room (tx.blocked). It
+	 * may stop after a turn of RC_TURN bytes; tx.blocked is set then, too. Before each
+	 * build it calls req_local_locked() and, if it has an executor,
+	 * execute_next_locked(); after it req_carried_locked(), req_sent(),
+	 * tx_build_failed() and stream_want_output(), each where it applies. */
 	void (*send)(struct stream *s);
-	/* Receives what is there, at most a turn; true if anything came. Takes nothing
-	 * while rx.wait is set and its receive is not there. */
+	/* Goes on with a message that has waited for a receive (rx.wait); unless it still
+	 * waits, receives what is there, at most a turn. True if anything came. A carrier
+	 * that receives for many streams at once does that on its own (stream_after()), and
+	 * only goes on here. */
 	bool (*receive)(struct stream *s);
 	/* Payload of a frame that was begun and not sent whole must not be read from the
 	 * QP's memory any more: the carrier copies it. NULL: it sends frames whole. */
@@ -89,17 +95,21 @@ struct rc_carrier {
 	/* What the stream waits for has changed (input, output, nothing), or who is to
 	 * watch it (s->grouped). 0 or -errno. */
 	int (*watch)(struct stream *s);
-	/* Pollers of the CQ may receive, once s->grouped is set; and no longer: after
-	 * leave() no poller is in the stream or will be. No lock is held but match.lock;
-	 * leave() waits for a poller. join(): 0 or -errno. */
+	/* join(): pollers of the CQ may receive for the stream; not before s->grouped is set
+	 * if the carrier has a poll source for each stream. leave(): they do not any more.
+	 * If the carrier has one source for many streams, a poller that receives for another
+	 * stream may be in this one at any time. No lock is held but match.lock; leave()
+	 * waits for pollers of the source that it removes. join(): 0 or -errno. */
 	int (*join)(struct stream *s, struct dev_cq *cq);
 	void (*leave)(struct stream *s);
 
 	/* ---- time ---- */
 
-	/* Nothing was heard of the peer's host for `budget` ns. */
+	/* Nothing was heard of the peer's host for `budget` ns, and something should have
+	 * been. */
 	bool (*silent)(struct stream *s, uint64_t budget);
-	/* A number that changes whenever the peer takes something. */
+	/* A number that changes whenever the peer takes something, or the kernel does for
+	 * it. */
 	uint64_t (*consumed)(struct stream *s);
 	/* Unreliable streams: work waits for room for so many ticks (RC_TICK_MS) in which
 	 * consumed() does not change. */
@@ -142,8 +152,9 @@ struct rc_rendezvous {
 	/* May the peer be reached like this? */
 	bool (*reaches)(const struct dev_qp *qp, const struct stream_key *key);
 	/* Begins to look for the peer, and goes on, with pauses, until it succeeds
-	 * (match_found_locked(), then a stream with this `serial` is started), fails
-	 * (match_failed_locked()) or is cancelled. pause: not at once. NULL: no memory. */
+	 * (match_found_locked(), then a stream is started), fails (match_failed_locked()) or
+	 * is cancelled. The stream gets this `serial` if the peer's end was made for this
+	 * wait alone. pause: not at once. NULL: no memory. */
 	struct rc_attempt *(*connect)(struct dev_qp *qp, const struct stream_key *key,
 				      uint64_t serial, bool pause);
 	/* After this nobody names the attempt. */
@@ -151,8 +162,9 @@ struct rc_rendezvous {
 	/* The arrival of the peer that this QP waits for, with a reference for accept();
 	 * or NULL. */
 	struct rc_arrival *(*find)(const struct dev_qp *qp, const struct stream_key *key);
-	/* Makes the stream, if the QP still waits; takes over the reference. Called
-	 * without locks. 0 or -errno: no descriptor, no memory. */
+	/* Makes the stream, and offers it to the QP, which may not wait any more; takes
+	 * over the reference. Called without locks. 0, also if the peer will ask again;
+	 * -errno: nobody will, and the QP is not connected. */
 	int (*accept)(struct rc_arrival *in);
 };
 

@@ -221,6 +221,17 @@ static T_UNUSED struct end *end_new(struct end_opt o)
 	return e;
 }
 
+static T_UNUSED enum stream_state stream_state(struct end *e)
+{
+	struct stream *s = e->p->s;
+	enum stream_state st;
+
+	stream_lock(s);
+	st = s->state;
+	stream_unlock(s);
+	return st;
+}
+
 /* The user goes, the peer ends, and the stream does if no QP has it. */
 static T_UNUSED void peer_end(struct fake_peer *p)
 {

@@ -39,8 +39,9 @@ static bool may_execute(const struct stream *s, const struct wqe *w)
 	       qp_may_send_locked(qp);
 }
 
-/* Much data is worth an idle moment. So is leaving the ring where nothing but such
- * work keeps it busy, which might go on for ever. */
+/* Much data is worth the wait for the answers to what was sent before. So is any request
+ * behind writes and reads alone: if each were sent because the one before it was, none would
+ * be executed again. */
 static bool worth_draining(struct stream *s, const struct wqe *w)
 {
 	struct dev_sq *sq = &s->qp->sq;

@@ -17,8 +17,9 @@ enum {
 
 /* The stream has got its QP. */
 void execute_begin(struct stream *s) REQUIRES(s->lock);
-/* Carries out what is at sq.next, if that may be and *left bytes of the turn are; true: look
- * again. Called with qp->lock, which it may let go meanwhile. */
+/* Carries out what is at sq.next, if that is allowed, at most *left bytes, which it
+ * counts down. True: it is done, and the next one may be. Called with qp->lock, which it may
+ * let go meanwhile. */
 bool execute_next_locked(struct stream *s, uint32_t *left) REQUIRES(s->lock);
 /* The WQE at this index will wait for those before it to be answered. */
 bool execute_drains_before(struct stream *s, uint32_t idx) REQUIRES(s->lock);

@@ -73,7 +73,6 @@ enum rc_reason {
 	RC_REASON_BOUNDS,
 	RC_REASON_RIGHTS,
 	RC_REASON_INVALIDATE, /* the key cannot be invalidated */
-	RC_REASON_NO_RECEIVE,
 	RC_REASON_READS,      /* more reads than max_dest_rd_atomic */
 	RC_REASON_MSN,	      /* a message sequence number that was not to come */
 	RC_REASON_MO,	      /* a message offset that was not to come */

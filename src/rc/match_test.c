@@ -149,7 +149,6 @@ static void a_stream_is_for_one_wait(void)
 	struct fake_peer *old = peer_new(e, &o);
 	uint64_t first;
 
-	remote_is_larger(true);
 	CHECK_EQ(serial_of(e), 0);
 	CHECK_EQ(qp_rtr(e, &o), 0);
 	first = serial_of(e);

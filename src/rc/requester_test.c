@@ -60,17 +60,6 @@ static void say_atomic(struct end *e, uint32_t id, uint64_t value)
 	fake_say(e->p, &f, NULL);
 }
 
-static enum stream_state stream_state(struct end *e)
-{
-	struct stream *s = e->p->s;
-	enum stream_state st;
-
-	stream_lock(s);
-	st = s->state;
-	stream_unlock(s);
-	return st;
-}
-
 /* ---- acknowledgements -------------------------------------------------------------- */
 
 static void acknowledgements_are_cumulative(void)

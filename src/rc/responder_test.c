@@ -89,17 +89,6 @@ static bool hear_nak(struct end *e, enum nak_code code, uint32_t number)
 	return f && CHECK_EQ(f->f.ctl.code, code);
 }
 
-static enum stream_state stream_state(struct end *e)
-{
-	struct stream *s = e->p->s;
-	enum stream_state st;
-
-	stream_lock(s);
-	st = s->state;
-	stream_unlock(s);
-	return st;
-}
-
 /* A receive has completed so. */
 static bool received(struct end *e, uint64_t id, enum ibv_wc_opcode op, uint32_t len)
 {
@@ -230,6 +219,9 @@ static void an_answer_that_was_asked_for(void)
 	CHECK(hear(e, RC_SEND));
 	fake_pass(e->p, false);
 	CHECK(quiet(e)); /* once */
+	say_sends(e, 5, 1, true);
+	say_sends(e, 6, 1, false); /* more comes: a pass is a pass */
+	CHECK(hear_ctl(e, CTL_ACK, RQ_PSN + 5));
 	end_free(e);
 }
 

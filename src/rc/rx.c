@@ -9,8 +9,6 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Where the next n payload bytes of the frame go. Number of iovecs, or -errno
- * when the memory is not (any more) to be had. */
 int rx_map(struct stream *s, uint32_t n, struct sge_mem *mem)
 {
 	struct rc_rx *rx = &s->rx;

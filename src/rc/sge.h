@@ -42,7 +42,7 @@ void sge_unmap(struct mr_slot **refs, int n);
  * nothing. 0 or -errno of mr_get(). */
 int sge_check(const struct sge_list *list);
 /* Copies into memory that a peer's CPU or an application may be watching: the
- * last aligned word is stored last, in one piece (DESIGN, write order). 0, or
+ * last aligned word is stored last, in one piece (doc/architecture.md). 0, or
  * -EFAULT: the application has unmapped it. */
 int place_bytes(void *dst, const void *src, size_t len);
 /* Where src may be unmapped, too. */

@@ -272,8 +272,9 @@ static bool held(const struct stream *s)
 	return !s->user_gone || s->qp || s->joined;
 }
 
-/* Both holders gone: say the rest, then goodbye (DESIGN section 7: shutdown,
- * read to EOF at most a second, close; an RST would destroy frames in flight). */
+/* Both holders have let go: the rest is sent, then the peer is told that nothing more
+ * comes, and what still arrives is discarded until the peer has ended too, for a second at
+ * most. To end at once might destroy frames in flight (TCP: by a reset). */
 static void close_step(struct stream *s)
 {
 	lock_assert_held(&s->lock);
@@ -344,7 +345,7 @@ void stream_broken(struct stream *s, int err, const char *why)
 
 /* ---- progress ------------------------------------------------------------- */
 
-/* DESIGN section 4, acks: an answer that was asked for waits for one pass of the
+/* An acknowledgement that was asked for waits for one pass of the
  * poller, so that a reply posted meanwhile can carry it; the thread sends at
  * once. */
 static void ack_policy(struct stream *s, bool by_thread, bool asked_before, bool moved)
@@ -358,7 +359,7 @@ static void ack_policy(struct stream *s, bool by_thread, bool asked_before, bool
 		rx->ack_now = true;
 }
 
-/* The socket was full: a poller would ask it again and again in vain. The thread
+/* The carrier had no room: a poller would ask it again and again in vain. The thread
  * comes when there is room. */
 static bool worth_a_try(struct stream *s, bool by_thread)
 {
@@ -500,8 +501,8 @@ void stream_init(struct stream *s, const struct rc_carrier *carrier,
 	s->timer.fire = timer_fire;
 }
 
-/* Into the loop, and to its QP if that waits. Nothing is watched before that: a
- * stream without a user would end at the peer's first word. */
+/* The stream is offered to its QP before anything is watched: one without a user and
+ * without a QP would close at the peer's first frame. */
 int stream_start(struct stream *s)
 {
 	int ret = s->carrier->start(s);

@@ -2,9 +2,9 @@
 /* A stream: one end of a connection between two QPs, whatever carries its frames.
  *
  * Files: stream.c life, attaching, progress; match.c which stream belongs to which QP; tx.c
- * when is sent, build.c what; rx.c what arrives; requester.c acknowledgements, NAKs, repeats
- * and timers of our requests; execute.c requests that the carrier carries out itself;
- * responder.c what a peer's request does here; uc.c what is different on unreliable
+ * when something is sent, build.c what; rx.c what arrives; requester.c acknowledgements,
+ * NAKs, repeats and timers of our requests; execute.c requests that the carrier carries out
+ * itself; responder.c what a peer's request does here; uc.c what is different on unreliable
  * connections; sge.c scatter/gather lists; tap.h the point that every frame passes;
  * transport.c the table for the device. carrier.h is the contract with what is below.
  *
@@ -181,7 +181,7 @@ enum stream_state {
 	STREAM_OPEN,	/* may also be: */
 	STREAM_BROKEN,	/* EOF or error: no more I/O; holders are told */
 	STREAM_CLOSING, /* both holders gone: flush, shutdown, read to EOF */
-	STREAM_CLOSED,	/* descriptor given back */
+	STREAM_CLOSED,	/* the carrier gives back what it holds */
 };
 
 /* The reply to stream_connect(), on its way to the user. */
@@ -208,7 +208,7 @@ struct stream {
 
 	/* user */
 	const struct stream_user *ops;
-	void *user;	     /* NULL after stream_release() */
+	void *user;	     /* NULL after stream_user.released */
 	struct list up;	     /* struct ctl_msg for the user, up_count of them */
 	unsigned up_count;
 	struct stream_reply *reply; /* to stream_connect(), for the user; or NULL */

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The one point that every frame passes, on every carrier: rc_frame_out() when it has been
- * given to the carrier for good, rc_frame_in() when it has arrived whole. A tracer, a
- * capture or a checker listens here. Small sends, acknowledgements that travel in another
+/* The one point that every frame passes, on every carrier: rc_frame_out() when it will be
+ * sent for certain, rc_frame_in() when it has arrived whole. A tracer, a capture or a
+ * checker listens here. Small sends, acknowledgements that travel in another
  * frame's record, and work requests that the carrier has carried out itself are told as the
- * frames that they stand for.
+ * frames that they stand for; of the last, the target's process hears nothing. Over shared
+ * memory the peer may receive a frame before rc_frame_out() has told of it.
  *
  * Nobody listens: one load and a predicted branch. */
 #ifndef ANYRDMA_RC_TAP_H
@@ -21,8 +22,8 @@ enum rc_way {
 	RC_EXECUTED,	 /* no frame: the carrier has carried out the request */
 };
 
-/* Both are called with the stream's lock, perhaps with qp->lock: they must not block and
- * must not call back. */
+/* Both are called with the stream's lock, perhaps with qp->lock and locks of the carrier:
+ * they must not block and must not call back. */
 struct rc_tap {
 	void (*out)(const struct stream *s, const struct rc_frame *f, enum rc_way way);
 	void (*in)(const struct stream *s, const struct rc_frame *f, enum rc_way way);

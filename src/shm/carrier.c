@@ -169,6 +169,9 @@ static uint64_t consumed(struct stream *s)
 	return atomic_load_explicit(&to_shm(s)->l->tx.sh->head, memory_order_relaxed);
 }
 
+/* stream_put() frees it by the address of the stream. */
+_Static_assert(offsetof(struct shm_stream, s) == 0, "begins with the stream");
+
 struct shm_stream *shm_new(const struct stream_param *p)
 {
 	struct shm_stream *t = calloc(1, sizeof(*t));

@@ -155,8 +155,11 @@ static void attempt_linked(struct link_wait *m, struct link *l, int err)
 	match_lock();
 	if (!at->cancelled && l && attempt_open(at, l))
 		attempt_retry(at);
-	if (!at->cancelled && !l && !match_failed_locked(&at->attempt, err))
+	if (!at->cancelled && !l && !match_failed_locked(&at->attempt, err)) {
+		log_info("QP %06x: no shared memory with the process of QP %06x: %s",
+			 at->key.local_qpn, at->key.remote_qpn, strerror(-err));
 		attempt_retry(at);
+	}
 	attempt_put(at, 1);
 	match_unlock();
 	if (l)

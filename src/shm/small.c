@@ -106,12 +106,15 @@ NO_TSA static bool put(struct stream *s, struct wqe *w)
 {
 	uint32_t bytes = (uint32_t)sizeof(struct rec_stream) + w->length;
 	struct ring_tx *tx = &to_shm(s)->l->tx;
-	struct rec_stream *r = ring_reserve(tx, bytes);
+	struct rec_stream *at = ring_reserve(tx, bytes);
+	struct rec_stream r;
 
-	if (!r || payload_copy_in(s->qp, w, (uint8_t *)(r + 1)))
+	if (!at || payload_copy_in(s->qp, w, (uint8_t *)(at + 1)))
 		return false;
-	header_put(s, r, w);
-	tap(s, r, w->length, true);
+	header_put(s, &r, w);
+	tap(s, &r, w->length, true); /* not from the ring, which the peer can write */
+	/* The first word is ring_publish()'s. */
+	memcpy(&at->slot, &r.slot, sizeof(r) - offsetof(struct rec_stream, slot));
 	ring_publish(tx, bytes, REC_STREAM);
 	return true;
 }

@@ -212,6 +212,9 @@ static void fini(struct stream *s)
 	free(to_tcp(s)->stash);
 }
 
+/* stream_put() frees it by the address of the stream. */
+_Static_assert(offsetof(struct tcp_stream, s) == 0, "begins with the stream");
+
 static struct tcp_stream *tcp_new(int fd, int out, const struct stream_param *p)
 {
 	struct tcp_stream *t = calloc(1, sizeof(*t));
@@ -281,7 +284,7 @@ int tcp_open_self(const struct stream_param *p)
 
 /* ---- time ---------------------------------------------------------------------------- */
 
-/* DESIGN section 4, time: the budget runs only while the peer's host is silent,
+/* The retry budget of a QP runs only while the peer's host is silent,
  * that is, while TCP itself has unacknowledged data and hears nothing. The last
  * ack is old on an idle connection too: only repeated timeouts of TCP itself say
  * that nobody answers. */

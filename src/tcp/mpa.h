@@ -11,8 +11,8 @@
  *	20..	private data: with MPA_F_ENHANCED 4 bytes IRD/ORD first,
  *		then (between our peers) version, kind, fields of the kind,
  *		then the application's bytes up to the end */
-#ifndef ANYRDMA_IWARP_MPA_H
-#define ANYRDMA_IWARP_MPA_H
+#ifndef ANYRDMA_TCP_MPA_H
+#define ANYRDMA_TCP_MPA_H
 
 #include <stdbool.h>
 #include <stddef.h>

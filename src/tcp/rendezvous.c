@@ -60,7 +60,7 @@ struct rdv_in {
 	struct list link; /* arrivals */
 	int refs;	  /* fd, timer, accept() */
 	bool complete, gone, keep_fd;
-	uint8_t origin; /* of crowd.h */
+	uint8_t origin; /* base/origin.h */
 	struct stream_key key;
 	struct mpa_hello hello;
 	struct loop_fd lf;
@@ -277,7 +277,8 @@ static void out_again(struct loop_timer *t)
 	match_unlock();
 }
 
-/* The serial is of no use: HELLO is answered when both QPs wait. */
+/* The serial is not needed: a HELLO of an earlier wait has ended with its connection, which
+ * rdv_cancel() shuts down. */
 static struct rc_attempt *rdv_connect(struct dev_qp *qp, const struct stream_key *key,
 				      uint64_t serial, bool pause)
 {

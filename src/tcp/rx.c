@@ -107,7 +107,7 @@ static int frame_end(struct tcp_stream *t)
 	return 0;
 }
 
-/* A header may come in pieces: rx.hdr keeps them. Bytes used, or -errno. */
+/* A header may come in pieces: t->hdr keeps them. Bytes used, or -errno. */
 static int rx_header(struct tcp_stream *t, const uint8_t *p, size_t n)
 {
 	const uint8_t *hdr = p;
@@ -153,7 +153,6 @@ static uint32_t rx_trailer(struct tcp_stream *t, const uint8_t *p, size_t n)
 /* Keeps what is behind a message that waits; p may be in the stash already. */
 static int rx_stash(struct tcp_stream *t, const uint8_t *p, size_t n)
 {
-
 	if (t->stash) {
 		t->stash_pos = t->stash_len - n;
 		return 0;
@@ -202,7 +201,7 @@ static int rx_parse(struct tcp_stream *t, const uint8_t *p, size_t n)
 	return 0;
 }
 
-/* Write order (DESIGN section 2): the last bytes of a placement in an iovec of
+/* Write order (doc/architecture.md): the last bytes of a placement in an iovec of
  * their own, so that they become visible after all before them. */
 static int split_tail(struct iovec *iov, int n)
 {

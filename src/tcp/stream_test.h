@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* A real QP on a real stream, whose peer is the test program. */
-#ifndef ANYRDMA_IWARP_STREAM_TEST_H
-#define ANYRDMA_IWARP_STREAM_TEST_H
+#ifndef ANYRDMA_TCP_STREAM_TEST_H
+#define ANYRDMA_TCP_STREAM_TEST_H
 
 #include "base/be.h"
 #include "dev/dev.h"

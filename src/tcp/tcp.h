@@ -46,8 +46,8 @@ struct tcp_stream {
 	struct tcp_part *part;	/* or NULL */
 	uint8_t *first;		/* bytes before the first FPDU (MPA reply), or NULL */
 	uint32_t first_len, first_pos;
-	bool suspect;		/* the kernel met memory that is not there: look before the
-				 * next batch */
+	bool suspect;		/* sendmsg() gave EFAULT: the next batch finds out whose
+				 * memory is not mapped */
 	uint64_t sent;		/* bytes, ever */
 
 	/* rx.c */

@@ -83,7 +83,6 @@ static enum term_code term_of_reason(enum rc_reason reason, bool tagged)
 		return TERM_RDMAP_RIGHTS;
 	case RC_REASON_INVALIDATE:
 		return TERM_RDMAP_INVALIDATE;
-	case RC_REASON_NO_RECEIVE:
 	case RC_REASON_READS:
 		return TERM_DDP_NO_BUFFER;
 	case RC_REASON_MSN:

@@ -316,7 +316,10 @@ struct ibv_send_wr conf_wr(uint64_t wr_id, int opcode, struct ibv_sge *sge, int 
 int conf_post(struct ibv_qp *qp, struct ibv_send_wr *wr);
 int conf_recv(struct ibv_qp *qp, uint64_t wr_id, struct conf_buf *b, size_t off,
 	      size_t len);
-/* The same of a shared receive queue, len bytes at b->p + off. */
+/* A signalled send of len bytes at b->p + off. */
+int conf_send(struct ibv_qp *qp, uint64_t wr_id, struct conf_buf *b, size_t off,
+	      size_t len);
+/* A receive of a shared receive queue, len bytes at b->p + off. */
 int conf_srq_recv(struct ibv_srq *srq, uint64_t wr_id, struct conf_buf *b, size_t off,
 		  size_t len);
 struct ibv_sge conf_sge(struct conf_buf *b, size_t off, size_t len);

@@ -415,6 +415,15 @@ int conf_recv(struct ibv_qp *qp, uint64_t wr_id, struct conf_buf *b, size_t off,
 	return ibv_post_recv(qp, &wr, &bad);
 }
 
+int conf_send(struct ibv_qp *qp, uint64_t wr_id, struct conf_buf *b, size_t off,
+	      size_t len)
+{
+	struct ibv_sge sge = conf_sge(b, off, len);
+	struct ibv_send_wr wr = conf_wr(wr_id, IBV_WR_SEND, &sge, 1);
+
+	return conf_post(qp, &wr);
+}
+
 int conf_srq_recv(struct ibv_srq *srq, uint64_t wr_id, struct conf_buf *b, size_t off,
 		  size_t len)
 {

@@ -207,10 +207,7 @@ static void pollers_do_not_mix(void)
 	for (int i = 0; i < POLLERS; i++)
 		t[i] = conf_thread(poller, &y);
 	for (int i = 0; i < MESSAGES; i++) {
-		struct ibv_sge sge = conf_sge(&x.b, 0, i % 1000);
-		struct ibv_send_wr wr = conf_wr(i, IBV_WR_SEND, &sge, 1);
-
-		OK(conf_post(x.qp, &wr));
+		OK(conf_send(x.qp, i, &x.b, 0, i % 1000));
 		conf_wc_ok(x.cq, i);
 	}
 	for (int i = 0; i < POLLERS; i++)

@@ -78,17 +78,13 @@ static void receives_are_flushed_in_order(void)
 
 static void posting_after_disconnect_is_flushed(void)
 {
-	struct ibv_send_wr wr;
-	struct ibv_sge sge;
 	struct conf_buf buf;
 	struct conf_pair c;
 
 	conf_pair_open(&c, NULL);
 	buf = conf_buf(c.a->pd, 4096, IBV_ACCESS_LOCAL_WRITE);
 	OK(rdma_disconnect(c.a));
-	sge = conf_sge(&buf, 0, 64);
-	wr = conf_wr(77, IBV_WR_SEND, &sge, 1);
-	OK(conf_post(c.a->qp, &wr));
+	OK(conf_send(c.a->qp, 77, &buf, 0, 64));
 	OK(conf_recv(c.a->qp, 78, &buf, 0, 64));
 	conf_wc_is(c.a->send_cq, 77, IBV_WC_WR_FLUSH_ERR);
 	conf_wc_is(c.a->recv_cq, 78, IBV_WC_WR_FLUSH_ERR);
@@ -294,8 +290,6 @@ static void synchronous_disconnect_blocks_for_the_event(void)
 /* Data sent right before the end arrives: disconnect does not overtake it. */
 static void completed_sends_arrive_before_disconnect(void)
 {
-	struct ibv_send_wr wr;
-	struct ibv_sge sge;
 	struct conf_buf buf, in;
 	struct conf_pair c;
 
@@ -304,9 +298,7 @@ static void completed_sends_arrive_before_disconnect(void)
 	in = conf_buf(c.p->pd, 4096, IBV_ACCESS_LOCAL_WRITE);
 	conf_pattern(buf.p, 4096, 3);
 	OK(conf_recv(c.p->qp, 5, &in, 0, 4096));
-	sge = conf_sge(&buf, 0, 4096);
-	wr = conf_wr(6, IBV_WR_SEND, &sge, 1);
-	OK(conf_post(c.a->qp, &wr));
+	OK(conf_send(c.a->qp, 6, &buf, 0, 4096));
 	conf_wc_ok(c.a->send_cq, 6);
 	OK(rdma_disconnect(c.a));
 	conf_wc_ok(c.p->recv_cq, 5);

@@ -516,9 +516,7 @@ static void null_region_swallows(void)
 		in[2] = conf_sge(&p, 100, 10000);
 		rwr.sg_list = in;
 		OK(ibv_post_recv(c.p->qp, &rwr, &bad));
-		sge = conf_sge(&a, 0, 100 + skip + 10000);
-		wr = conf_wr(1, IBV_WR_SEND, &sge, 1);
-		OK(conf_post(c.a->qp, &wr));
+		OK(conf_send(c.a->qp, 1, &a, 0, 100 + skip + 10000));
 		conf_wc_ok(c.a->send_cq, 1);
 		conf_wc_ok(c.p->recv_cq, 2);
 		CHECK(!memcmp(p.p, a.p, 100));

@@ -300,8 +300,6 @@ static void srq_feeds_two_connections(void)
 	struct conf_pair c[2];
 	struct conf_buf buf;
 	struct ibv_srq *srq;
-	struct ibv_sge sge;
-	struct ibv_send_wr wr;
 	struct ibv_wc wc;
 
 	id = conf_device_id();
@@ -315,9 +313,7 @@ static void srq_feeds_two_connections(void)
 	}
 	memset(buf.p + 32768, 0x5a, 1024);
 	for (int i = 0; i < 8; i++) {
-		sge = conf_sge(&buf, 32768, 100 + i);
-		wr = conf_wr(i, IBV_WR_SEND, &sge, 1);
-		OK(conf_post(c[i % 2].a->qp, &wr));
+		OK(conf_send(c[i % 2].a->qp, i, &buf, 32768, 100 + i));
 		conf_wc_ok(c[i % 2].a->send_cq, i);
 		conf_wc_get(c[i % 2].p->recv_cq, i, IBV_WC_SUCCESS, &wc);
 		EQ(wc.byte_len, 100 + i);

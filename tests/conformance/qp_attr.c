@@ -476,10 +476,7 @@ static int drain(bool notify)
 
 static void put(uint64_t id, uint32_t len)
 {
-	struct ibv_sge sge = conf_sge(&x.b, 0, len);
-	struct ibv_send_wr wr = conf_wr(id, IBV_WR_SEND, &sge, 1);
-
-	OK(conf_post(x.qp, &wr));
+	OK(conf_send(x.qp, id, &x.b, 0, len));
 }
 
 static void draining_of(enum ibv_qp_type type)
@@ -525,18 +522,13 @@ static void draining_uc(void)
 /* In SQD nothing new leaves, and receiving goes on. */
 static void drained_queue_is_silent(void)
 {
-	struct ibv_sge sge;
-	struct ibv_send_wr wr;
-
 	side_pair(&x, &y);
 	EQ(drain(true), 0);
 	wait_drained();
 	OK(conf_recv(y.qp, 20, &y.b, 0, 1000));
 	OK(conf_recv(x.qp, 21, &x.b, 0, 1000));
 	put(1, 1000);
-	sge = conf_sge(&y.b, 5000, 100);
-	wr = conf_wr(2, IBV_WR_SEND, &sge, 1);
-	OK(conf_post(y.qp, &wr));
+	OK(conf_send(y.qp, 2, &y.b, 5000, 100));
 	conf_wc_ok(y.cq, 2);
 	conf_wc_ok(x.cq, 21);
 	conf_wc_none(x.cq, CONF_QUIET);

@@ -87,19 +87,15 @@ static void no_such_qp(void)
 		.max_rd_atomic = 1,
 	};
 	struct side x;
-	struct ibv_sge sge;
-	struct ibv_send_wr wr;
 
 	side_alone(&x);
 	EQ(to_init(&x), 0);
 	EQ(to_rtr(&x, x.qp->qp_num ^ 0x15, 2, &dev.gid), 0);
 	EQ(conf_qp_modify(x.qp, attr), 0);
-	sge = conf_sge(&x.b, 0, 10);
-	wr = conf_wr(1, IBV_WR_SEND, &sge, 1);
-	OK(conf_post(x.qp, &wr));
-	OK(conf_post(x.qp, &wr));
+	OK(conf_send(x.qp, 1, &x.b, 0, 10));
+	OK(conf_send(x.qp, 2, &x.b, 0, 10));
 	conf_wc_is(x.cq, 1, IBV_WC_RETRY_EXC_ERR);
-	conf_wc_is(x.cq, 1, IBV_WC_WR_FLUSH_ERR);
+	conf_wc_is(x.cq, 2, IBV_WC_WR_FLUSH_ERR);
 	EQ(conf_qp_state(x.qp), IBV_QPS_ERR);
 	side_alone_free(&x);
 }

@@ -285,8 +285,6 @@ static void receive_too_small(void)
 /* An XRC receive QP never answers an RC QP that is connected to it. */
 static void other_service(void)
 {
-	struct ibv_send_wr wr;
-	struct ibv_sge sge;
 	struct side rc;
 
 	start_domain(-1);
@@ -299,9 +297,7 @@ static void other_service(void)
 	EQ(qp_to_rtr(l.tgt, rc.qp->qp_num, 1, &dev.gid), 0);
 	EQ(to_rtr(&rc, l.tgt->qp_num, 2, &dev.gid), 0);
 	EQ(to_rts(&rc), 0);
-	sge = conf_sge(&rc.b, 0, 10);
-	wr = conf_wr(1, IBV_WR_SEND, &sge, 1);
-	OK(conf_post(rc.qp, &wr));
+	OK(conf_send(rc.qp, 1, &rc.b, 0, 10));
 	conf_wc_is(rc.cq, 1, IBV_WC_RETRY_EXC_ERR);
 	conf_wc_none(q.cq, 0);
 	EQ(conf_qp_state(l.tgt), IBV_QPS_RTR);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The file system's daemon, a process by itself, answers the kernel at /dev/fuse as far as
- * opening a file goes, and nothing after that. */
+/* The file system's daemon, a process by itself, answers the kernel at /dev/fuse as far
+ * as opening a file goes, and nothing after that. */
 #include "blocking.h"
 
 #include "lab.h"
@@ -13,7 +13,7 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 
-enum { FILE_NODE = 2, LINGER_S = 600, FAR_ENDS = 64, FILE_BYTES = 1 << 20 };
+enum { FILE_NODE = 2, LINGER_S = 600, FAR_ENDS = 512, FILE_BYTES = 1 << 20 };
 
 static struct {
 	int dev;
@@ -37,8 +37,8 @@ static struct fuse_attr attr_of(uint64_t node)
 				   .gid = getgid() };
 }
 
-/* How long an answer is; -errno. Attributes are asked for each time: they are valid for no
- * time. */
+/* How long an answer is; -errno. Attributes are asked for each time: they are valid for
+ * no time. */
 static int answer_to(const struct fuse_in_header *in, void *out)
 {
 	switch (in->opcode) {

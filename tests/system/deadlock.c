@@ -121,9 +121,7 @@ static void send_server(struct peer *me, void *arg)
 		end_connect(&s, peer_hear_u32(me));
 		end_established(&s);
 	} else {
-		end_listen(&s, me);
-		end_request(&s);
-		end_accept(&s, true);
+		end_serve(&s, me);
 	}
 	sge = conf_sge(&s.buf, 0, 4096);
 	wr = conf_wr(1000, IBV_WR_SEND, &sge, 1);
@@ -163,8 +161,6 @@ static void both_sides_send(void)
 /* A send waits for a receive; the other direction, and its acknowledgements, go on. */
 static void waiting_send_holds_up_nothing_else(void)
 {
-	struct ibv_send_wr wr;
-	struct ibv_sge sge;
 	struct conf_pair c;
 	struct conf_buf b;
 	unsigned n = conf_ms(1) > 1 ? 500 : 5000;
@@ -173,16 +169,13 @@ static void waiting_send_holds_up_nothing_else(void)
 	setup(1);
 	conf_pair_open(&c, NULL);
 	b = conf_buf(c.a->pd, 1 << 20, CONF_RW);
-	sge = conf_sge(&b, 0, 65536);
-	wr = conf_wr(1, IBV_WR_SEND, &sge, 1);
-	OK(conf_post(c.a->qp, &wr)); /* nobody posted a receive for it */
+	OK(conf_send(c.a->qp, 1, &b, 0, 65536)); /* nobody posted a receive for it */
 	/* A round is many turns of two threads: fewer where others want the
 	 * processors. */
 	end = conf_now() + conf_ms(10000) * 1000000ull;
 	for (unsigned i = 0; i < n && conf_now() < end; i++) {
 		OK(conf_recv(c.a->qp, 2, &b, 1 << 19, 65536));
-		wr = conf_wr(3, IBV_WR_SEND, &sge, 1);
-		OK(conf_post(c.p->qp, &wr));
+		OK(conf_send(c.p->qp, 3, &b, 0, 65536));
 		conf_wc_ok(c.p->send_cq, 3);
 		conf_wc_ok(c.a->recv_cq, 2);
 	}

@@ -256,14 +256,10 @@ static void target_sends_in_order(struct peer *me, void *arg)
 static void no_overtaking(void)
 {
 	struct peer t = far_start(target_sends_in_order, NULL);
-	struct ibv_send_wr wr;
-	struct ibv_sge sge;
 
 	far_open(0, 1);
 	peer_hear(&t, 'r');
-	sge = conf_sge(&far_side[0].b, 0, 64);
-	wr = conf_wr(1, IBV_WR_SEND, &sge, 1);
-	OK(conf_post(far_side[0].qp, &wr));
+	OK(conf_send(far_side[0].qp, 1, &far_side[0].b, 0, 64));
 	far_side[0].b.p[100] = 1;
 	far_post(0, IBV_WR_RDMA_WRITE, 2, 100, 1);
 	conf_wc_none(far_side[0].cq, CONF_QUIET);

@@ -165,8 +165,6 @@ static void server_refuses_and_recovers(void)
 	struct end e[8], last;
 	uint16_t port = peer_hear_u32(&p);
 	struct rdma_cm_event *ev;
-	struct ibv_send_wr wr;
-	struct ibv_sge sge;
 
 	/* The log names the rejected connections; for scripts/tap-run. */
 	printf("# errors are expected\n");
@@ -190,9 +188,7 @@ static void server_refuses_and_recovers(void)
 	peer_hear(&p, 'y');
 	end_connect(&e[0], port);
 	end_established(&e[0]);
-	sge = conf_sge(&last.buf, 0, 64);
-	wr = conf_wr(1, IBV_WR_SEND, &sge, 1);
-	OK(conf_post(last.id->qp, &wr));
+	OK(conf_send(last.id->qp, 1, &last.buf, 0, 64));
 	conf_wc_ok(last.id->send_cq, 1);
 	peer_hear(&p, 'z');
 	peer_say(&p, 'q');

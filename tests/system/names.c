@@ -417,10 +417,7 @@ static void raw_join(int who, struct side *s)
 
 static void raw_send(struct side *s)
 {
-	struct ibv_sge sge = conf_sge(&s->b, 0, 64);
-	struct ibv_send_wr wr = conf_wr(8, IBV_WR_SEND, &sge, 1);
-
-	OK(conf_post(s->qp, &wr));
+	OK(conf_send(s->qp, 8, &s->b, 0, 64));
 }
 
 static void raw_target(struct peer *me, void *arg)

@@ -46,10 +46,7 @@ static void receive(unsigned upto)
 
 static void send_one(void)
 {
-	struct ibv_sge sge = conf_sge(&far_side[0].b, 0, SIZE);
-	struct ibv_send_wr wr = conf_wr(1, IBV_WR_SEND, &sge, 1);
-
-	OK(conf_post(far_side[0].qp, &wr));
+	OK(conf_send(far_side[0].qp, 1, &far_side[0].b, 0, SIZE));
 }
 
 static void to_and_fro(bool begin, unsigned n)

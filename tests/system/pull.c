@@ -19,10 +19,7 @@ static void open_both(int who, unsigned n)
 
 static void post_send(unsigned i, uint64_t wr_id, struct conf_buf *b, size_t len)
 {
-	struct ibv_sge sge = conf_sge(b, 0, len);
-	struct ibv_send_wr wr = conf_wr(wr_id, IBV_WR_SEND, &sge, 1);
-
-	OK(conf_post(far_side[i].qp, &wr));
+	OK(conf_send(far_side[i].qp, wr_id, b, 0, len));
 }
 
 static void received(unsigned i, uint64_t wr_id, uint32_t len, uint32_t seed)

@@ -330,25 +330,19 @@ static void uc_taker(struct peer *me, void *arg)
 static void stopped_unreliable(void)
 {
 	struct peer p = peer_start(uc_taker, NULL);
-	struct ibv_sge sge;
-	struct ibv_send_wr wr;
 
 	open_device();
 	x = uc_side(0x200);
 	there = join_peer(&p, &x);
 	peer_hear(&p, 'r');
 	conf_pattern(x.b.p, 1 << 19, 5);
-	sge = conf_sge(&x.b, 0, 1 << 19);
-	wr = conf_wr(1, IBV_WR_SEND, &sge, 1);
-	OK(conf_post(x.qp, &wr));
+	OK(conf_send(x.qp, 1, &x.b, 0, 1 << 19));
 	conf_wc_ok(x.cq, 1);
 	peer_hear(&p, 'w');
 	EQ(inuse_links(), 1);
 	peer_stop(&p);
-	for (int i = 0; i < 4; i++) { /* more than the ring holds */
-		wr.wr_id = 10 + i;
-		OK(conf_post(x.qp, &wr));
-	}
+	for (int i = 0; i < 4; i++) /* more than the ring holds */
+		OK(conf_send(x.qp, 10 + i, &x.b, 0, 1 << 19));
 	conf_wc_none(x.cq, 3000);
 	peer_go_on(&p);
 	for (int i = 0; i < 4; i++)
