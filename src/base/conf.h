@@ -8,14 +8,14 @@
 #include <stdint.h>
 
 enum conf_transport {
-	CONF_TRANSPORT_AUTO, /* shared memory where it can be, else TCP */
+	CONF_TRANSPORT_AUTO, /* shared memory where it is possible, else TCP */
 	CONF_TRANSPORT_TCP,
 	CONF_TRANSPORT_SHM,
 };
 
 /* Access to the memory of another process on this host. */
 enum conf_direct {
-	CONF_DIRECT_AUTO, /* where the kernel lets debuggers do so */
+	CONF_DIRECT_AUTO, /* where the kernel allows debuggers the same */
 	CONF_DIRECT_ON,
 	CONF_DIRECT_MEM, /* by descriptor alone */
 	CONF_DIRECT_OFF,

@@ -1,15 +1,20 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Why no event is lost and no token stays. A getter between its read and the lock
- * is in flight. Whenever the lock is free,
+/* Why no event is lost, and why no token is left over.
  *
- *	tokens in the fd + those owed + getters in flight == nodes on the list + debt
+ * A getter that has read its token and does not have the lock yet is in flight. Whenever
+ * the lock is free,
  *
- * where those owed are on their way (evq_flush; a remover waits for those that are just
- * being added), and debt counts the tokens that a remover did not get, because getters
- * were in flight with them. A getter that finds
- * the list empty pays one. One that pops a node, though its token was that of a
- * removed one, leaves the node's own token behind: so it takes tokens while there is
- * debt. The last getter in flight leaves as many tokens as nodes, and no debt. */
+ *	tokens in the fd + tokens owed + getters in flight == nodes on the list + debt
+ *
+ * Tokens owed are those that evq_flush() has still to add. The debt counts tokens of
+ * removed nodes that the remover could not read, as getters in flight had read them. (A
+ * remover waits for tokens that evq_flush() is just adding.)
+ *
+ * A getter that finds the list empty had the token of a removed node: it lowers the debt.
+ * A getter that pops a node while there is debt may also have had the token of a removed
+ * node, and then the token of its own node is still in the fd: so it reads tokens until
+ * the debt is 0 or there is none. The last getter in flight leaves as many tokens as
+ * nodes, and no debt. */
 #include "base/evq.h"
 #include "base/log.h"
 #include "base/sys.h"
@@ -39,8 +44,8 @@ int evq_init(struct evq *q)
 	return 0;
 }
 
-/* For one system call of another thread, which does not block. Sleeps: that thread may
- * have the smaller priority, and this processor. */
+/* Waits while another thread makes a system call that does not block. Sleeps, as that
+ * thread may need this processor and have a lower priority. */
 static void pause_for_writer(void)
 {
 	sys_nanosleep(&(struct timespec){ .tv_nsec = 10000 }, NULL);
@@ -104,7 +109,7 @@ static void flush_one(struct evq *q)
 	fd = q->fd;
 	atomic_fetch_add(&q->paying, 1);
 	lock_put(&q->lock);
-	/* Not under the lock, which is what the one who wakes up needs. */
+	/* Without the lock: the thread that this wakes needs it. */
 	if (n && fd >= 0)
 		add_tokens(fd, n);
 	atomic_fetch_sub(&q->paying, 1);
@@ -179,7 +184,7 @@ void evq_forget_locked(struct evq *q, unsigned k)
 		return;
 	q->owed -= unpaid;
 	q->debt += k - unpaid;
-	/* Tokens that come after this would stay: nobody in flight takes them. */
+	/* A token that is added after this would stay: no getter is in flight for it. */
 	while (q->debt && atomic_load(&q->paying))
 		pause_for_writer();
 	pay_debt_locked(q);

@@ -88,8 +88,9 @@ void fdset_forget(int fd)
 }
 
 #if defined(__SANITIZE_THREAD__)
-/* TSan takes the order of events from descriptors it knows. It follows dup3, not
- * F_DUPFD: without this every exchange over a socket looks like a race. */
+/* TSan learns from reads and writes of a descriptor what happens before what. It knows
+ * descriptors made by dup3, not those made by F_DUPFD: without this, every exchange over
+ * a socket looks like a race. */
 static void tell_tsan(int fd, int high)
 {
 	dup3(fd, high, O_CLOEXEC);
@@ -135,7 +136,7 @@ void fdset_close(int fd)
 {
 	if (fd < 0)
 		return;
-	/* In this order: once closed the number may be somebody else's. */
+	/* In this order: another thread may get the number as soon as it is closed. */
 	fdset_forget(fd);
 	sys_close(fd);
 }

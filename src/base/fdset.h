@@ -16,11 +16,11 @@ void fdset_raise_limit(void);
  * is kept. fd < 0 is passed through (so that calls nest). */
 int fdset_take(int fd);
 
-/* ftruncate(), where it would not cost us our life: beyond RLIMIT_FSIZE, which counts for
- * memory too, it sends SIGXFSZ. 0, -EFBIG, another -errno. */
+/* ftruncate() that returns -EFBIG beyond RLIMIT_FSIZE, which counts for memfds, too: the
+ * system call would kill the process by SIGXFSZ. 0 or -errno. */
 int fdset_resize(int fd, uint64_t size);
 
-/* It is somebody else's to close. */
+/* Forgets fd without closing it: the caller has given it away. */
 void fdset_forget(int fd);
 
 /* Forgets and closes. */

@@ -11,8 +11,8 @@
 #include <stdint.h>
 #include <string.h>
 
-/* The compiler's own: 64 bytes copied under guard take 5.5 ns, and 16 with the C
- * library's, which keeps every register and hides two. */
+/* The compiler's setjmp: a guarded copy of 64 bytes takes 5.5 ns with it, and 16 ns with
+ * the C library's, which saves every register and encrypts two. */
 #if defined(__x86_64__)
 typedef void *jump[5];
 #define JUMP_HERE(j) __builtin_setjmp(j)
@@ -28,13 +28,13 @@ struct guard {
 	jump out;
 };
 
-/* A pointer alone, in static TLS: reading it allocates nothing, so that the
- * handler may. */
+/* The guard that this thread is in, or NULL. In static TLS: reading it allocates nothing,
+ * so a signal handler may. */
 static _Thread_local struct guard *current __attribute__((tls_model("initial-exec")));
 
-/* Interrupts the guarded code itself, which is in memcpy or the like; the signal
- * mask is as before (SA_NODEFER, nothing else blocked): leaving by a jump is
- * allowed. */
+/* The fault interrupts the guarded code itself, which is in memcpy or the like, and the
+ * signal mask is that of the code (SA_NODEFER, nothing else is blocked): so the handler
+ * may be left by a jump. */
 static void on_fault(int sig, siginfo_t *si, void *context)
 {
 	uintptr_t at = (uintptr_t)si->si_addr;
@@ -46,8 +46,8 @@ static void on_fault(int sig, siginfo_t *si, void *context)
 		current = NULL;
 		JUMP_TO(g->out);
 	}
-	/* Somebody else's: it faults again, without us. One that was sent does not
-	 * come again by itself. */
+	/* Not a fault of guarded code: it happens again, with the default action. A
+	 * signal that was sent by kill() does not come again by itself. */
 	signal(sig, SIG_DFL);
 	if (si->si_code <= 0)
 		raise(sig);
@@ -83,9 +83,9 @@ void guard_install(void)
 	pthread_once(&once, install_all);
 }
 
-/* What both calls are; of `g`. A macro: a function that sets a jump cannot be inlined,
- * and another call is a part of what a short copy takes. The fences are for the handler,
- * which is in this thread: fn works between the two. */
+/* The body of both functions below. A macro, as a function with a setjmp cannot be
+ * inlined and a short copy would pay for another call. The fences order fn against the
+ * two stores to `current`, which the handler reads in this thread. */
 #define RUN_GUARDED(g, fn, arg)                                                  \
 	do {                                                                     \
 		if (JUMP_HERE((g).out))                                          \

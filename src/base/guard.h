@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Touching memory that the application may have unmapped. Hardware pins what is
- * registered; we do not, and a program that frees a buffer before it deregisters
- * it, which costs nothing there, must not be killed by our copy of some bytes.
+/* Accesses to memory that the application may have unmapped. Hardware pins registered
+ * memory; we do not. A program that frees a buffer before it deregisters it does no harm
+ * on hardware, and must not be killed here by a copy of ours.
  *
- * guard_install() sets a handler for SIGSEGV and SIGBUS, but only where the
- * disposition is the default one: whoever has a handler of his own (a run-time
- * system, a sanitizer) keeps it, and whoever installs one later has it too; faults
- * are then as if there were no guard. The handler knows faults of guarded code by
- * thread and address. To all others happens what would have happened without it:
- * the default action, with the context of the fault. */
+ * guard_install() sets a handler for SIGSEGV and SIGBUS, but only if the disposition is
+ * the default one. A program that has its own handler (a run-time system, a sanitizer)
+ * keeps it, and one that installs a handler later replaces ours; faults are then handled
+ * as if there were no guard. Our handler recognises faults of guarded code by thread and
+ * address. All other faults have the default action, with their own context. */
 #ifndef ANYRDMA_BASE_GUARD_H
 #define ANYRDMA_BASE_GUARD_H
 
@@ -18,8 +17,8 @@
 /* Once per process; does nothing with ANYRDMA_GUARD=off. */
 void guard_install(void);
 
-/* Calls fn(arg), which may fault in [mem, mem + len) and holds no lock while it
- * touches that. False: it has, and did not return. */
+/* Calls fn(arg), which may fault in [mem, mem + len) and holds no lock when it accesses
+ * that. False: it has faulted, and did not return. */
 bool guard_call(const void *mem, size_t len, void (*fn)(void *arg), void *arg);
 
 /* The same for two ranges. */

@@ -9,8 +9,8 @@
 
 _Static_assert(sizeof(time_t) == sizeof(long), "the call takes the kernel's own timespec");
 
-/* 0, or -errno: -EAGAIN if *word is not `seen`. until: absolute, CLOCK_MONOTONIC, or NULL.
- * errno stays as it is: locks are taken between a call and the look at its errno. */
+/* 0, or -errno: -EAGAIN if *word is not `seen`. until: absolute, CLOCK_MONOTONIC, or
+ * NULL. Does not change errno: callers lock between a call and reading its errno. */
 static int futex(_Atomic uint32_t *word, int op, uint32_t n, const struct timespec *until)
 {
 	int before = errno, ret = 0;
@@ -32,9 +32,10 @@ static void futex_wake(_Atomic uint32_t *word, uint32_t n)
 }
 
 #ifndef LOCK_PTHREAD
-enum { SPINS = 64 }; /* most are free again before a system call could begin */
+enum { SPINS = 64 }; /* most locks are free again before a system call could begin */
 
-/* Taken as "somebody may sleep": who wakes us cannot know whether we were the only one. */
+/* After a sleep the word is set to 2 (somebody may sleep): the thread that woke us does
+ * not know whether others sleep, too. */
 void lock_sleep_(struct lock *l)
 {
 	for (int i = 0; i < SPINS; i++) {
@@ -55,12 +56,13 @@ void lock_wake_(struct lock *l)
 void cond_broadcast(struct cond *c)
 {
 	atomic_fetch_add(&c->seq, 1);
-	/* Who looked before the change was counted when the lock was let go of. */
+	/* A thread that saw the state before the change has raised `waiting` before it
+	 * unlocked. */
 	if (atomic_load(&c->waiting))
 		futex_wake(&c->seq, INT_MAX);
 }
 
-/* A broadcast after the lock was let go of changes seq: the kernel compares. */
+/* A broadcast between the unlock and the sleep changes seq, which the kernel compares. */
 NO_TSA static int wait_until(struct lock *l, struct cond *c, const struct timespec *until)
 {
 	uint32_t seen = atomic_load(&c->seq);

@@ -27,7 +27,7 @@
 #define ASSERT_HELD(x) TSA(assert_capability(x))
 #define NO_TSA TSA(no_thread_safety_analysis)
 
-/* Somebody else is waited for. */
+/* For loops that wait for another thread or process: gives the core to its sibling. */
 static inline void cpu_relax(void)
 {
 #if defined(__x86_64__)
@@ -37,8 +37,9 @@ static inline void cpu_relax(void)
 #endif
 }
 
-/* The thread sanitizer knows the C library's mutexes, and looks for locks that are taken in
- * both orders; else a mutex is one word, as most are taken and left in a few nanoseconds. */
+/* The thread sanitizer knows the C library's mutexes, and finds locks that are taken in
+ * both orders: under it a lock is such a mutex. Else it is one word, as most locks are
+ * held for a few nanoseconds. */
 #if defined(__SANITIZE_THREAD__)
 #define LOCK_PTHREAD 1
 #elif defined(__has_feature)
@@ -51,14 +52,14 @@ struct CAPABILITY("mutex") lock {
 #ifdef LOCK_PTHREAD
 	pthread_mutex_t m;
 #else
-	_Atomic uint32_t word; /* 0 free, 1 taken, 2 taken and somebody may sleep for it */
+	_Atomic uint32_t word; /* 0 free, 1 held, 2 held and a thread may sleep for it */
 #endif
 #ifndef NDEBUG
 	_Atomic(pthread_t) owner;
 #endif
 };
 
-/* Waited for with a lock: lock_wait(). */
+/* What lock_wait() waits for. */
 struct cond {
 	_Atomic uint32_t seq; /* grows with each broadcast */
 	_Atomic uint32_t waiting; /* threads; raised under the lock */
@@ -174,11 +175,11 @@ static inline void cond_init(struct cond *c)
 	atomic_init(&c->waiting, 0);
 }
 
-/* Everybody who waits looks again. What they wait for was changed with the lock held, by this
- * thread. No system call if nobody waits. */
+/* Wakes all threads in lock_wait(). The caller has changed what they wait for with the
+ * lock held. No system call if none waits. */
 void cond_broadcast(struct cond *c);
 
-/* Lets go of the lock until a broadcast; may wake without one: loop around it. */
+/* Unlocks, sleeps until a broadcast, locks. May return without one: call it in a loop. */
 void lock_wait(struct lock *l, struct cond *c) REQUIRES(l);
 /* The same, until this time of CLOCK_MONOTONIC: 0 or -ETIMEDOUT. */
 int lock_timedwait(struct lock *l, struct cond *c, const struct timespec *until) REQUIRES(l);

@@ -32,8 +32,8 @@ static int level_parse(const char *s, size_t len)
 	return -1;
 }
 
-/* The descriptor is kept out of the application's low numbers and survives
- * fork: a child's refused calls are worth a line too. */
+/* The descriptor has a high number, as low ones are the application's. It survives fork,
+ * so that refused calls of a child are logged, too. */
 static int file_open(const char *path)
 {
 	int fd = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0666);
@@ -105,6 +105,6 @@ void log_write(enum log_level level, const char *fmt, ...)
 	}
 	line[n++] = '\n';
 	if (sys_write(log_fd, line, (size_t)n) < 0)
-		n = 0; /* nobody left to tell */
+		n = 0; /* it cannot be reported anywhere */
 	errno = err;
 }

@@ -3,12 +3,12 @@
  * One line a message: "anyrdma[pid]: level: text". A line is written with one
  * write(2). The function that first knows a cause logs it; callers do not.
  *
- * error: something is wrong that the application did not cause (we are broken,
- *	  the host refuses us something we need).
- * warn:  something will surprise the user and no errno or event can say it
- *	  (a destroy that waits for an unacknowledged event, a port held by a
- *	  foreign program).
- * info:  a refused call or a failed completion, why, with the numbers.
+ * error: something is wrong that the application did not cause (a bug of ours, or
+ *	  the host does not give us what we need).
+ * warn:  something will surprise the user, and no errno or event can tell it
+ *	  (a destroy that waits for an unacknowledged event, a port held by
+ *	  another program).
+ * info:  why a call was refused or a completion failed, with the numbers.
  * debug: state changes. */
 #ifndef ANYRDMA_BASE_LOG_H
 #define ANYRDMA_BASE_LOG_H

@@ -1,19 +1,18 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Design notes
  *
- * One round of the thread: sleep in epoll, call ready() of what woke it, fire
- * the timers that are due, run the posted work, call done() of the fds that
- * were deleted. Nothing frees a loop_fd before its done(), and done() runs at
- * the end of a round: the pointers that epoll_wait returned are valid for the
- * whole round.
+ * One round of the thread: sleep in epoll, call ready() of what woke it, fire the timers
+ * that are due, run the posted work, call done() of the fds that were deleted. Nothing
+ * frees a loop_fd before its done(), and done() runs at the end of a round: the pointers
+ * that epoll_wait returned are valid for the whole round.
  *
- * The thread says under the lock that it is about to sleep and until when.
- * Whoever gives it something to do earlier clears that mark and writes the
+ * Before it sleeps, the thread stores under the lock that it sleeps and until when. A
+ * caller that gives it something to do earlier clears that mark and writes to the
  * eventfd: at most one write per sleep, none while it works.
  *
- * Timers are a pairing heap. A timer that moves to a later time keeps its
- * place and is put right when that place is reached, so that re-arming a
- * timeout for every message costs a store. */
+ * Timers are a pairing heap. A timer that moves to a later time keeps its place in the
+ * heap, and gets the right one when that place is reached: so re-arming a timeout for
+ * every message costs a store. */
 #include "base/loop.h"
 #include "base/fdset.h"
 #include "base/lock.h"
@@ -63,8 +62,8 @@ bool loop_here(void)
 	return in_loop;
 }
 
-/* Does the sleep go on past `when`? Then the caller, who ends it by wake() once
- * the lock is free: else the thread would wake up to wait for the lock. */
+/* True if the thread sleeps past `when`: then the caller calls wake(), after unlocking,
+ * as else the thread would wake up only to wait for the lock. */
 static bool must_wake_locked(uint64_t when) REQUIRES(loop.lock)
 {
 	if (!loop.asleep || when >= loop.until)

@@ -4,11 +4,11 @@
  * dev/interface.h.
  *
  * Callbacks run in that thread with no lock held. They must not block.
- * After fork the child has no loop: every call answers -ENODEV or does nothing.
+ * After fork the child has no loop: every function returns -ENODEV or does nothing.
  *
- * Lifetimes. Whoever embeds a loop_fd, loop_timer or loop_work in an object
- * counts references on that object: a registered fd, a pending timer and a
- * queued work hold one each, as the calls below say. */
+ * Lifetimes. An object that embeds a loop_fd, loop_timer or loop_work needs a reference
+ * count: a registered fd, a pending timer and a queued work hold one reference each, as
+ * the functions below say. */
 #ifndef ANYRDMA_BASE_LOOP_H
 #define ANYRDMA_BASE_LOOP_H
 

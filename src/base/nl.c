@@ -199,7 +199,7 @@ int nl_host_read(struct nl_host *h)
 	ret = dump(fd, RTM_GETLINK, 1, h, &best);
 	if (!ret)
 		ret = dump(fd, RTM_GETADDR, 2, h, &best);
-	/* Some sandboxes have no routes to tell: not a reason to fail. */
+	/* Some sandboxes do not show routes: this is not an error. */
 	if (!ret && !dump(fd, RTM_GETROUTE, 3, h, &best))
 		h->default_ifindex = best.ifindex;
 	close(fd);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Raw rtnetlink: the host's addresses, links and default route, and a socket
- * that tells of changes. */
+/* Raw rtnetlink: the host's addresses, links and default route, and a socket that becomes
+ * readable when they change. */
 #ifndef ANYRDMA_BASE_NL_H
 #define ANYRDMA_BASE_NL_H
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* How many come from where, so that the greediest can be told when there are too many: by
- * IPv4 address, or by network of 64 bits in IPv6, where everybody has many addresses. Two
- * origins may share a count. The user has a lock. */
+/* Counts connections by where they come from, to find the origin that has the most when
+ * there are too many. An origin is an IPv4 address, or a /64 network in IPv6, as an IPv6
+ * host has many addresses. It is hashed: two origins may share a count. The caller has a
+ * lock around all of it. */
 #ifndef ANYRDMA_BASE_ORIGIN_H
 #define ANYRDMA_BASE_ORIGIN_H
 
@@ -16,7 +17,8 @@ struct origins {
 	uint32_t from[ORIGIN_COUNT];
 };
 
-/* An IPv4 address, mapped or not, is the same one. Other families: 0. */
+/* The index of an address's origin in origins.from. An IPv4 address and the same one
+ * mapped into IPv6 have the same index. Other families: 0. */
 static inline uint8_t origin_of(const struct sockaddr *sa)
 {
 	const struct sockaddr_in *in4 = (const void *)sa;
@@ -32,6 +34,7 @@ static inline uint8_t origin_of(const struct sockaddr *sa)
 	return (uint8_t)(v * 0x9e3779b97f4a7c15u >> 56);
 }
 
+/* The count of the origin that has the most. */
 static inline uint32_t origin_most(const struct origins *c)
 {
 	uint32_t most = 0;

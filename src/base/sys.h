@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* System calls for those who hold locks. The C library's functions of these names are
- * cancellation points (pthreads(7)): a thread that is cancelled in ibv_post_send() or
- * ibv_poll_cq(), which are none, would end there and keep the locks. syscall() is no
- * cancellation point either. Sanitizers know the library's functions only, and learn from
- * them what is ordered by a socket; where a word has 32 bits, offsets and times are other
- * types in the kernel.
+/* System calls to be made with locks held. The C library's functions of these names are
+ * cancellation points (pthreads(7)). ibv_post_send() and ibv_poll_cq() are not: a thread
+ * that is cancelled in one of them must not end inside a system call, with our locks
+ * held. syscall() is no cancellation point.
  *
- * Return and errno as the function of the name. */
+ * The library's functions are used in two cases: under sanitizers, which know these alone
+ * and learn from them what happens before what; and where a word has 32 bits, as the
+ * kernel's types of offsets and times differ there.
+ *
+ * Results and errno are those of the function of the same name. */
 #ifndef ANYRDMA_BASE_SYS_H
 #define ANYRDMA_BASE_SYS_H
 
@@ -83,7 +85,7 @@ static inline ssize_t sys_pwrite(int fd, const void *p, size_t n, off_t at)
 	return syscall(SYS_pwrite64, fd, p, n, at);
 }
 
-/* These two take the offset's upper half apart, which a word of 64 bits has not. */
+/* The last argument is the upper half of the offset, where a word has 32 bits. */
 static inline ssize_t sys_preadv(int fd, const struct iovec *iov, int n, off_t at)
 {
 	return syscall(SYS_preadv, fd, iov, n, at, 0);

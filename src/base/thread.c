@@ -16,7 +16,7 @@ int thread_start(const char *name, void *(*fn)(void *arg), void *arg)
 	pthread_attr_init(&attr);
 	pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
 	pthread_attr_setstacksize(&attr, STACK_SIZE);
-	/* A fault that is blocked is the end, whatever guard.h would do. */
+	/* A fault whose signal is blocked kills the process, in spite of guard.h. */
 	sigfillset(&all);
 	sigdelset(&all, SIGSEGV);
 	sigdelset(&all, SIGBUS);

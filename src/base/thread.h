@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Threads of our own: detached, with a small stack, and never the ones to handle the
- * application's signals. */
+/* Threads of our own: detached, with a small stack, and with all signals blocked but
+ * SIGSEGV and SIGBUS, so that the application's handlers do not run in them. */
 #ifndef ANYRDMA_BASE_THREAD_H
 #define ANYRDMA_BASE_THREAD_H
 
