@@ -274,8 +274,10 @@ static inline bool cq_looks_empty(struct dev_cq *cq)
  * All four only grow (mod 2^32); slot = index & mask. `free` moves when a
  * signalled completion is polled, so unsignalled work holds its slot until a
  * later signalled one was polled, as on hardware. `next` belongs to the
- * transport (it may step back for a repeat: sq_step_back()); `done` moves in
- * sq_retire(). */
+ * transport: it is written with the transport's lock and qp->lock held, so either
+ * is enough to read it, and it may step back for a repeat (sq_step_back()); only a
+ * flush writes it too, after the transport has stopped. `done` moves in
+ * sq_retire_locked(). */
 
 struct wqe {
 	uint64_t wr_id;

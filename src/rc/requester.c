@@ -3,7 +3,8 @@
  *
  * Timers (all on stream.timer, see stream_timer()):
  *	hold	an RNR wait, or the wait for a QP that is not there yet
- *	retry	while requests are out: is the peer's *host* still there? */
+ *	silence	while requests are out: is the peer's *host* still there? Nothing is sent
+ *		again by time: the carrier is reliable. */
 #include "rc/requester.h"
 
 #include "base/conf.h"
@@ -244,8 +245,9 @@ void req_ack(struct stream *s, uint32_t number)
 		req_hold_over(s);
 }
 
-/* Requests from idx on were discarded by the peer: send them again. */
-static void rewind_to(struct stream *s, uint32_t idx)
+/* Requests from idx on were discarded by the peer: sq.next goes back to idx. Whether they are
+ * sent again is the caller's business (nak_no_qp(): never). */
+static void step_back_to(struct stream *s, uint32_t idx)
 {
 	struct dev_qp *qp = s->qp;
 
@@ -268,6 +270,12 @@ static void rewind_to(struct stream *s, uint32_t idx)
 	s->tx.resync = true;
 }
 
+/* ... and they are sent again, once nothing holds them any more. */
+static void repeat_from(struct stream *s, uint32_t idx)
+{
+	step_back_to(s, idx);
+}
+
 static void hold(struct stream *s, int kind, uint64_t ns)
 {
 	lock_assert_held(&s->lock);
@@ -279,10 +287,10 @@ static void hold(struct stream *s, int kind, uint64_t ns)
 
 /* A QP that went away leaves reads unanswered that it had acknowledged: they are
  * lost without anything to repeat. */
-static void nak_lost(struct stream *s, uint32_t idx)
+static void nak_no_qp(struct stream *s, uint32_t idx)
 {
 	if ((int32_t)(idx - s->tx.acked) >= 0)
-		rewind_to(s, idx);
+		step_back_to(s, idx);
 	/* As on a wire where nobody answers: the retries run out. */
 	hold(s, HOLD_LOST, req_budget(s->qp));
 }
@@ -321,7 +329,7 @@ static void nak_rnr(struct stream *s, uint32_t idx, uint8_t timer)
 	}
 	if (s->tx.rnr_seen < 255)
 		s->tx.rnr_seen++;
-	rewind_to(s, idx);
+	repeat_from(s, idx);
 	hold(s, HOLD_RNR, rnr_timer[timer & 31] * 10000ull);
 }
 
@@ -338,7 +346,7 @@ static void nak_not_ready(struct stream *s, uint32_t idx)
 			 "no QP of the peer has come to RTR for this connection");
 		return;
 	}
-	rewind_to(s, idx);
+	repeat_from(s, idx);
 	hold(s, HOLD_NOT_READY, SEC);
 }
 
@@ -361,7 +369,7 @@ static void nak_copy(struct stream *s, uint32_t idx)
 			 "the responder wants a payload to be sent that was");
 		return;
 	}
-	rewind_to(s, idx);
+	repeat_from(s, idx);
 	s->tx.copy_idx = idx;
 	if (++s->tx.references_refused == RC_REFERENCE_REFUSALS)
 		log_info("QP %06x: the peer cannot fetch what is sent to it", qp->qp.qp_num);
@@ -455,7 +463,7 @@ void req_nak(struct stream *s, const struct rc_frame *h)
 		nak_not_ready(s, idx);
 		break;
 	case NAK_NO_QP:
-		nak_lost(s, idx);
+		nak_no_qp(s, idx);
 		break;
 	case NAK_COPY:
 		nak_copy(s, idx);

@@ -91,7 +91,7 @@ struct rc_tx {
 				 * sq.done may be ahead of it after SQE */
 	uint32_t acked_nr;	/* requests among these: local work has no number */
 	uint32_t rd_scan;	/* no unanswered read before this index */
-	uint32_t timer_acked;	/* `acked` when the retry timer was last looked at */
+	uint32_t timer_acked;	/* `acked` when the silence timer last fired */
 	uint32_t rd_out;	/* reads and atomics without their response */
 	bool sig_since_req;	/* a signalled WQE went out after the last ACK_REQ */
 	/* Requests wait: RNR and NOT_READY until hold_until or RECV_POSTED; LOST
@@ -225,7 +225,7 @@ struct stream {
 	bool ending;	     /* plain: as if both holders had gone */
 	bool shut;	     /* rc_carrier.shut was called: what comes is discarded */
 	uint32_t payload_max; /* of one frame */
-	struct loop_timer timer; /* hold, retry, closing: the earliest */
+	struct loop_timer timer; /* hold, silence, closing: the earliest */
 	uint64_t timer_at;
 	uint64_t close_by;
 
