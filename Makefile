@@ -7,21 +7,25 @@ DESTDIR ?=
 # it is better at finding fault with; `make test-asan SAN_SUITES=...` for others.
 SUITES ?= unit abi fuzz conformance strict stress system wire programs
 QUICK_SUITES ?= unit conformance strict
+LONG_SUITES ?= unit conformance strict stress system
 SAN_SUITES ?=
 ASAN_SUITES ?= unit fuzz conformance strict stress
-TSAN_SUITES ?= unit conformance stress system
+TSAN_SUITES ?= unit conformance stress system-threads
 SANITIZED = test-asan-run test-tsan-run
 FUZZ_SECONDS ?= 60
 # A long run: seconds, and what else tests/stress takes (--help).
 STRESS_SECONDS ?= 60
 STRESS_ARGS ?= --qps 32 --threads 4 --procs 2
 
-export MESON_TESTTHREADS ?= 2
+# Programs at once: most of a test's time is waiting.
+FEW := $(shell nproc)
+MANY := $(shell expr 2 '*' $(FEW))
+export MESON_TESTTHREADS ?= $(MANY)
 suites = $(foreach s,$(1),--suite $(s))
 # The exit status is that of test-summary, which counts cases.
 run-suites = meson test -C $(1) --no-rebuild $(call suites,$(2)) || true
-# Virtual machines, two at once (MESON_TESTTHREADS): they mostly wait.
-run-vm = meson test -C $(1) --no-rebuild --logbase vmlog $(call suites,$(2)) || true
+# Virtual machines, two at once.
+run-vm = MESON_TESTTHREADS=2 meson test -C $(1) --no-rebuild --logbase vmlog $(call suites,$(2)) || true
 
 all: $(BUILD)/build.ninja
 	ninja -C $(BUILD)
@@ -42,15 +46,15 @@ demo:
 	$(MAKE) all
 	scripts/demo $(BUILD)
 
+# The rest of the packages is fetched while the compiler works. The machines and the sanitizers run
+# beside the normal build's suites: they have their own networks, and all of them wait a lot. Where
+# a network of its own is not to be had: one after the other.
 test:
-	scripts/deps build test
-	$(MAKE) deps-vm
-	$(MAKE) all
+	scripts/deps build
+	scripts/deps test & packages=$$!; $(MAKE) all && wait $$packages
 	rm -rf $(BUILD)/tap build-asan/tap build-tsan/tap
-	# The machines and the sanitizers beside all the rest: they have their own networks, and
-	# all of them wait a lot. Where a network of its own is not to be had: one after the other.
-	{ $(call run-vm,$(BUILD),vm); } > $(BUILD)/vm.log 2>&1 & machines=$$!; \
-	MESON_TESTTHREADS=1 scripts/own-net $(MAKE) $(SANITIZED) > $(BUILD)/sanitized.log 2>&1 & \
+	{ $(MAKE) deps-vm; $(call run-vm,$(BUILD),vm); } > $(BUILD)/vm.log 2>&1 & machines=$$!; \
+	MESON_TESTTHREADS=$(FEW) scripts/own-net $(MAKE) $(SANITIZED) > $(BUILD)/sanitized.log 2>&1 & \
 	sanitized=$$!; \
 	$(MAKE) test-normal; \
 	wait $$sanitized; status=$$?; \
@@ -64,12 +68,20 @@ test-normal: all
 	rm -rf $(addprefix $(BUILD)/tap/,$(SUITES))
 	$(call run-suites,$(BUILD),$(SUITES))
 
-# What a change is tried with: the suites of single functions and of the API, in a minute. Most of
-# their programs wait most of the time, so more of them run at once than there are processors.
+# What a change is tried with: the suites of single functions and of the API, in a minute.
 quick: all
 	rm -rf $(BUILD)/tap
-	MESON_TESTTHREADS=$(shell expr 3 '*' $$(nproc)) $(call run-suites,$(BUILD),$(QUICK_SUITES))
+	MESON_TESTTHREADS=$(shell expr 3 '*' $(FEW)) $(call run-suites,$(BUILD),$(QUICK_SUITES))
 	scripts/test-summary $(BUILD)
+
+# The rounds that `make test` shortens, and all that TSan can see: the better part of an hour.
+test-long: export T_LONG = 1
+test-long: all
+	rm -rf $(BUILD)/tap build-asan/tap build-tsan/tap
+	$(call run-suites,$(BUILD),$(LONG_SUITES))
+	$(MAKE) $(SANITIZED) TSAN_SUITES="unit conformance stress system"
+	$(MAKE) stress STRESS_SECONDS=300
+	scripts/test-summary $(BUILD) build-asan build-tsan
 
 # Debian's programs with all their options, sizes and 10 s runs (doc/testing.md).
 test-programs: all
@@ -79,19 +91,23 @@ test-programs: all
 	scripts/test-summary $(BUILD)
 
 # Everything that needs a virtual machine, also what `make test` leaves out (doc/testing.md).
-test-vm: all deps-vm
+test-vm: all deps-siw
 	rm -rf $(BUILD)/tap
 	$(call run-vm,$(BUILD),vm vm-more)
 	scripts/test-summary $(BUILD)
 
 deps-vm:
 	scripts/deps vm || echo "the tests that need a virtual machine will be skipped"
+
+deps-siw: deps-vm
 	scripts/deps siw || echo "the tests that need the kernel's siw will be skipped"
 
+# Only what the suites run is built.
+san-suites = $(or $(SAN_SUITES),$(if $(filter asan,$(1)),$(ASAN_SUITES),$(TSAN_SUITES)))
 test-asan-run test-tsan-run: test-%-run: build-%/build.ninja
-	nice ninja -C build-$*
+	nice ninja -C build-$* $(addprefix suite-,$(call san-suites,$*))
 	rm -rf build-$*/tap
-	$(call run-suites,build-$*,$(or $(SAN_SUITES),$(if $(filter asan,$*),$(ASAN_SUITES),$(TSAN_SUITES))))
+	$(call run-suites,build-$*,$(call san-suites,$*))
 
 test-asan test-tsan: test-%: test-%-run
 	scripts/test-summary build-$*
@@ -129,5 +145,5 @@ clean:
 
 # The suites share ports and processors.
 .NOTPARALLEL:
-.PHONY: all bench bench-vm check clean demo deps deps-vm fuzz install quick stress test test-asan test-asan-run \
-	test-normal test-programs test-tsan test-tsan-run test-vm
+.PHONY: all bench bench-vm check clean demo deps deps-siw deps-vm fuzz install quick stress test test-asan test-asan-run \
+	test-long test-normal test-programs test-tsan test-tsan-run test-vm

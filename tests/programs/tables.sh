@@ -131,15 +131,18 @@ cases_pingpong() {
 }
 
 # ---- perftest: OPERATIONS KINDS TRANSPORTS OPTIONS ----
+# -a: perftest measures the processor's clock anew for each of 24 sizes, on both ends: 10 s of a
+# processor. So it is run once, and the other operations and transports with two sizes.
 # %s: a size, for the operations that have one. --perform_warm_up waits for a completion of every
 # request, and so for ever, unless -Q 1 has perftest ask for them.
 perftest_table() {
 	cat <<-'END'
 	both	send,write,read,atomic	bw,lat	RC,UC,XRC	-n %n %s
 	both	send,write,read,atomic	bw,lat	RC	-n %n %s -R
-	host	send,write,read		bw,lat	RC	-n %a -a
-	host	send,write,read		bw	UC,XRC	-n %a -a
-	full	send,write,read		lat	UC,XRC	-n %a -a
+	host	send			bw	RC	-n %a -a
+	host	send,write,read		bw	RC,UC,XRC	-n %a -s 1
+	host	send,write,read		bw	RC,UC,XRC	-n %a -s 1000001
+	full	send,write,read		bw,lat	RC,UC,XRC	-n %a -a
 	full	send,write,read		bw,lat	RC	-n %a -a -R
 	full	send,write,read		bw	RC,UC,XRC	-n %a -a -b
 	full	send			bw,lat	RC,UC,XRC	-n %a -a -e
