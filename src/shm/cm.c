@@ -420,18 +420,18 @@ out:
 	stream_unlock(s);
 }
 
-static void reply_receive(struct link *l, const struct rec_cm *m, const uint8_t *data)
+static int reply_receive(struct link *l, const struct rec_cm *m, const uint8_t *data)
 {
 	struct stream *s = link_slot_find(l, m->slot);
 
 	lock_assert_held(&l->rx_lock);
-	if (s && s != LINK_SLOT_CLOSING) {
-		reply_handle(s, m, data);
-	} else if (s && m->status == CM_ACCEPTED) {
+	if (link_is_stream(s))
+		reply_handle(s, m, data + m->name_len);
+	else if (s && m->status == CM_ACCEPTED)
 		close_send(l, m->from); /* the peer replies with LINK_CLOSE */
-	} else if (s) {
+	else if (s)
 		link_slot_closed(l, m->slot);
-	}
+	return 0;
 }
 
 int stream_opened(struct stream *s, const struct stream_param *p)
@@ -568,40 +568,22 @@ static bool cancel_stream(struct stream *s, uint32_t from)
 	return found;
 }
 
-static void cancel_handle(struct link *l, uint32_t from)
+static void cancel_handle(struct link *l, const struct cm_msg *msg)
 {
+	uint32_t from = msg->m.from;
 	bool found = false;
 
 	lock_get(&l->rx_lock);
 	for (uint32_t i = 0; i < l->nslots && !found; i++) {
 		struct stream *s = l->slot[i];
 
-		if (s && s != LINK_SLOT_CLOSING && to_shm(s)->peer_slot == from)
+		if (link_is_stream(s) && to_shm(s)->peer_slot == from)
 			found = cancel_stream(s, from);
 	}
 	lock_put(&l->rx_lock);
 }
 
-void shm_cm_run(struct link *l)
-{
-	struct list *n;
-
-	lock_get(&l->rx_lock);
-	while (!l->dead && (n = list_pop(&l->cm_msgs))) {
-		struct cm_msg *msg = list_entry(n, struct cm_msg, node);
-
-		l->ncm_msgs--;
-		lock_put(&l->rx_lock);
-		if (msg->m.type == CM_REQ)
-			request_handle(l, msg);
-		else
-			cancel_handle(l, msg->m.from);
-		free(msg);
-		lock_get(&l->rx_lock);
-	}
-	lock_put(&l->rx_lock);
-}
-
+/* Leaves a message to the loop thread. */
 static int msg_queue(struct link *l, const struct rec_cm *m, const uint8_t *data)
 {
 	size_t len = m->name_len + m->len;
@@ -623,31 +605,60 @@ static int msg_queue(struct link *l, const struct rec_cm *m, const uint8_t *data
 	return l->ncm_msgs > LINK_CM_MSGS_MAX ? -EPROTO : 0;
 }
 
-int shm_cm_receive(struct link *l, const void *rec, uint32_t bytes)
+/* ---- receiving ------------------------------------------------------------------- */
+
+/* By enum cm_type. */
+static const struct {
+	const char *name;
+	bool bare; /* neither name nor data may follow the struct */
+	/* `data` is in the ring, behind m: each byte is read once. rx_lock is held. 0 or
+	 * -EPROTO. */
+	int (*receive)(struct link *l, const struct rec_cm *m, const uint8_t *data);
+	/* What msg_queue() has left to the loop thread. No lock. */
+	void (*handle)(struct link *l, const struct cm_msg *msg);
+} messages[] = {
+	[CM_REQ] = { "REQ", false, msg_queue, request_handle },
+	[CM_REP] = { "REP", false, reply_receive, NULL },
+	[CM_CANCEL] = { "CANCEL", true, msg_queue, cancel_handle },
+};
+
+int shm_cm_receive(struct link *l, const void *rec, uint32_t bytes, bool by_thread)
 {
 	const uint8_t *data = (const uint8_t *)rec + sizeof(struct rec_cm);
 	struct rec_cm m;
 
+	(void)by_thread;
 	lock_assert_held(&l->rx_lock);
-	if (bytes < sizeof(m))
-		return -EPROTO;
 	memcpy(&m, rec, sizeof(m));
+	if (m.type >= sizeof(messages) / sizeof(messages[0]) || !messages[m.type].receive)
+		return -EPROTO;
 	if (m.len > STREAM_REQUEST_MAX || m.name_len > STREAM_NAME_MAX ||
-	    bytes != sizeof(m) + m.name_len + m.len)
-		return -EPROTO;
-	if (m.type == CM_CANCEL && bytes != sizeof(m))
-		return -EPROTO;
-	switch (m.type) {
-	case CM_REQ:
-	case CM_CANCEL:
-		return msg_queue(l, &m, data);
-	case CM_REP:
-		reply_receive(l, &m, data + m.name_len);
-		return 0;
-	default:
+	    bytes != sizeof(m) + m.name_len + m.len ||
+	    (messages[m.type].bare && bytes != sizeof(m))) {
+		log_info("CM_%s has a wrong length", messages[m.type].name);
 		return -EPROTO;
 	}
+	return messages[m.type].receive(l, &m, data);
 }
+
+void shm_cm_run(struct link *l)
+{
+	struct list *n;
+
+	lock_get(&l->rx_lock);
+	while (!l->dead && (n = list_pop(&l->cm_msgs))) {
+		struct cm_msg *msg = list_entry(n, struct cm_msg, node);
+
+		l->ncm_msgs--;
+		lock_put(&l->rx_lock);
+		messages[msg->m.type].handle(l, msg);
+		free(msg);
+		lock_get(&l->rx_lock);
+	}
+	lock_put(&l->rx_lock);
+}
+
+/* ---- replying -------------------------------------------------------------------- */
 
 /* The stream gets its QP before the reply is sent: frames that the peer sends after the
  * reply find the QP. */

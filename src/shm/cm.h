@@ -26,8 +26,8 @@ void stream_reject(struct stream *s, const void *rej, size_t len);
 
 /* ---- for the link ---- */
 
-/* Receives a record of kind REC_CM; rx_lock is held. 0 or -EPROTO. */
-int shm_cm_receive(struct link *l, const void *rec, uint32_t bytes);
+/* link_kind.receive of REC_CM. */
+int shm_cm_receive(struct link *l, const void *rec, uint32_t bytes, bool by_thread);
 /* Handles link.cm_msgs. Loop thread, no lock. */
 void shm_cm_run(struct link *l);
 /* The link is dead: no request goes there any more. */

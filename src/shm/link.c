@@ -189,7 +189,7 @@ void link_break(struct link *l, const char *why)
 	direct_break(l->direct);
 	log_info("link to another process: %s", why);
 	for (uint32_t i = 0; i < l->nslots; i++)
-		if (l->slot[i] && l->slot[i] != LINK_SLOT_CLOSING) {
+		if (link_is_stream(l->slot[i])) {
 			link_half_open_end(l, l->slot[i]);
 			shm_link_broken(l->slot[i], why);
 		}

@@ -69,52 +69,104 @@ bool link_half_open_end(struct link *l, struct stream *s)
 	return was;
 }
 
-static int receive_link(struct link *l, const void *rec, uint32_t bytes)
+/* ---- messages of the link --------------------------------------------------------- */
+
+static int msg_open(struct link *l, struct stream *s, const struct rec_link *m)
+{
+	(void)s;
+	open_queue(l, m);
+	return 0;
+}
+
+static int msg_opened(struct link *l, struct stream *s, const struct rec_link *m)
+{
+	(void)l;
+	shm_opened(s, m);
+	return 0;
+}
+
+static int msg_refused(struct link *l, struct stream *s, const struct rec_link *m)
+{
+	(void)l;
+	(void)m;
+	shm_refused(s);
+	return 0;
+}
+
+static int msg_close(struct link *l, struct stream *s, const struct rec_link *m)
+{
+	if (s == LINK_SLOT_CLOSING)
+		link_slot_closed(l, m->slot);
+	if (!link_is_stream(s))
+		return 0;
+	link_half_open_end(l, s);
+	shm_close_received(s, m->err);
+	return 0;
+}
+
+static int msg_ready(struct link *l, struct stream *s, const struct rec_link *m)
+{
+	(void)m;
+	if (!link_half_open_end(l, s))
+		return -EPROTO;
+	l->starting = s;
+	return 0;
+}
+
+static int msg_announce(struct link *l, struct stream *s, const struct rec_link *m)
+{
+	(void)l;
+	(void)m;
+	shm_announced(s);
+	return 0;
+}
+
+/* By enum link_type. */
+static const struct {
+	const char *name;
+	/* The message is ignored if its slot has no stream: it was sent before the peer
+	 * received LINK_CLOSE. */
+	bool for_stream;
+	/* s: what link_slot_find() gave for m->slot. rx_lock is held. 0 or -EPROTO. */
+	int (*handle)(struct link *l, struct stream *s, const struct rec_link *m);
+} messages[] = {
+	[LINK_OPEN] = { "OPEN", false, msg_open },
+	[LINK_OPENED] = { "OPENED", true, msg_opened },
+	[LINK_REFUSED] = { "REFUSED", true, msg_refused },
+	[LINK_CLOSE] = { "CLOSE", false, msg_close },
+	[LINK_READY] = { "READY", true, msg_ready },
+	[LINK_ANNOUNCE] = { "ANNOUNCE", true, msg_announce },
+};
+
+static int receive_link(struct link *l, const void *rec, uint32_t bytes, bool by_thread)
 {
 	struct rec_link m;
 	struct stream *s;
+	int ret;
 
+	(void)by_thread;
 	lock_assert_held(&l->rx_lock);
 	if (bytes != sizeof(m))
 		return -EPROTO;
 	memcpy(&m, rec, sizeof(m));
 	m.unreliable = !!m.unreliable;
-	if (m.type == LINK_OPEN) {
-		open_queue(l, &m);
-		return 0;
-	}
-	s = link_slot_find(l, m.slot);
-	if (m.type == LINK_CLOSE && s == LINK_SLOT_CLOSING) {
-		link_slot_closed(l, m.slot);
-		return 0;
-	}
-	if (!s || s == LINK_SLOT_CLOSING)
-		return 0;
-	switch (m.type) {
-	case LINK_OPENED:
-		shm_opened(s, &m);
-		return 0;
-	case LINK_REFUSED:
-		shm_refused(s);
-		return 0;
-	case LINK_ANNOUNCE:
-		shm_announced(s);
-		return 0;
-	case LINK_CLOSE:
-		link_half_open_end(l, s);
-		shm_close_received(s, m.err);
-		return 0;
-	case LINK_READY:
-		if (!link_half_open_end(l, s))
-			return -EPROTO;
-		l->starting = s;
-		return 0;
-	default:
+	if (m.type >= sizeof(messages) / sizeof(messages[0]) || !messages[m.type].handle)
 		return -EPROTO;
-	}
+	s = link_slot_find(l, m.slot);
+	if (messages[m.type].for_stream && !link_is_stream(s))
+		return 0;
+	ret = messages[m.type].handle(l, s, &m);
+	if (ret)
+		log_info("LINK_%s for slot %u is out of order", messages[m.type].name,
+			 m.slot);
+	return ret;
 }
 
-static int receive_stream(struct link *l, const void *rec, uint32_t bytes, bool by_thread)
+/* ---- records ---------------------------------------------------------------------- */
+
+/* Inlined into receive(), though the table has its address. */
+__attribute__((always_inline)) static inline int
+receive_stream(struct link *l, const void *rec, uint32_t bytes, bool by_thread)
 {
 	uint32_t slot = __atomic_load_n(&((const struct rec_stream *)rec)->slot,
 					__ATOMIC_RELAXED);
@@ -123,14 +175,36 @@ static int receive_stream(struct link *l, const void *rec, uint32_t bytes, bool 
 	int ret;
 
 	lock_assert_held(&l->rx_lock);
-	if (bytes < sizeof(struct rec_stream))
-		return -EPROTO;
-	if (!s || s == LINK_SLOT_CLOSING)
+	if (!link_is_stream(s))
 		return 0; /* sent before the peer received LINK_CLOSE */
 	ret = shm_receive(s, rec, bytes, by_thread);
 	p = to_shm(s);
 	if (ret != -EAGAIN && !list_linked(&p->after_rx))
 		list_add_tail(&l->after_rx, &p->after_rx);
+	return ret;
+}
+
+/* By enum rec_kind. */
+static const struct link_kind kinds[] = {
+	[REC_STREAM] = { "stream", sizeof(struct rec_stream), receive_stream },
+	[REC_LINK] = { "link", sizeof(struct rec_link), receive_link },
+	[REC_CM] = { "CM", sizeof(struct rec_cm), shm_cm_receive },
+};
+
+/* Receives a record by its row of the table. */
+__attribute__((noinline)) static int
+receive_other(struct link *l, uint8_t kind, const void *rec, uint32_t bytes,
+	      bool by_thread)
+{
+	const struct link_kind *k =
+		kind < sizeof(kinds) / sizeof(kinds[0]) ? &kinds[kind] : &kinds[0];
+	int ret = -EPROTO;
+
+	if (k->receive && bytes >= k->bytes_min)
+		ret = k->receive(l, rec, bytes, by_thread);
+	if (ret == -EPROTO)
+		log_info("process %d sent an invalid record of kind %u (%s)",
+			 (int)l->peer_pid, kind, k->name ? k->name : "unknown");
 	return ret;
 }
 
@@ -147,10 +221,11 @@ static int receive(struct link *l, bool by_thread, bool *moved)
 		rec = ring_peek(&l->rx, &bytes, &kind);
 		if (!rec)
 			return bytes ? -EPROTO : 0;
-		ret = kind == REC_STREAM ? receive_stream(l, rec, bytes, by_thread) :
-		      kind == REC_LINK	 ? receive_link(l, rec, bytes) :
-		      kind == REC_CM	 ? shm_cm_receive(l, rec, bytes) :
-					   -EPROTO;
+		/* Nearly all records are of this kind: no indirect call for them. */
+		if (kind == REC_STREAM && bytes >= sizeof(struct rec_stream))
+			ret = receive_stream(l, rec, bytes, by_thread);
+		else
+			ret = receive_other(l, kind, rec, bytes, by_thread);
 		if (ret)
 			return ret == -EAGAIN ? 0 : ret;
 		ring_consume(&l->rx, bytes);

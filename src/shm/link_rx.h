@@ -11,10 +11,27 @@ struct link_open_msg {
 	struct rec_link m;
 };
 
+/* A kind of record (enum rec_kind): a row of the table in link_rx.c. */
+struct link_kind {
+	const char *name;
+	uint32_t bytes_min; /* shorter records break the link */
+	/* Receives one record. rx_lock is held; it does not block, and may take the locks
+	 * that come after rx_lock. The peer can change the record at any time: each byte is
+	 * read once. 0: the record is consumed. -EAGAIN, if not by_thread: it stays in the
+	 * ring, and comes again in a later pass. -EPROTO: the link is to be broken. */
+	int (*receive)(struct link *l, const void *rec, uint32_t bytes, bool by_thread);
+};
+
 /* The slot's stream, LINK_SLOT_CLOSING or NULL. rx_lock is held. */
 static inline struct stream *link_slot_find(struct link *l, uint32_t slot)
 {
 	return slot < l->nslots ? l->slot[slot] : NULL;
+}
+
+/* What link_slot_find() gave is a stream. */
+static inline bool link_is_stream(const struct stream *s)
+{
+	return s && s != LINK_SLOT_CLOSING;
 }
 
 /* link.c: LINK_CLOSE has come for a slot that is LINK_SLOT_CLOSING: the slot is free.

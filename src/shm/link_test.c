@@ -54,7 +54,8 @@ static void down(void)
 	close(from_set);
 	close(to_set);
 	close(from->wake.fd);
-	close(to->wake.fd);
+	if (!to->dead) /* link_break() closes it */
+		close(to->wake.fd);
 	link_put(from);
 	link_put(to);
 	munmap(seg, sizeof(*seg));
@@ -239,9 +240,107 @@ static void every_stream_has_a_turn(void)
 	down();
 }
 
+/* ---- what a peer may send ---------------------------------------------------------- */
+
+static void put(const void *rec, uint32_t bytes, uint8_t kind)
+{
+	uint8_t *at;
+
+	lock_get(&from->tx_lock);
+	at = ring_reserve(&from->tx, bytes);
+	memcpy(at + 4, (const uint8_t *)rec + 4, bytes - 4);
+	ring_publish(&from->tx, bytes, kind);
+	lock_put(&from->tx_lock);
+}
+
+/* The record breaks the link, which ends in the loop thread; or it is received. */
+static void sends(const void *rec, uint32_t bytes, uint8_t kind, bool breaks)
+{
+	bool bad;
+
+	up();
+	put(rec, bytes, kind);
+	CHECK_EQ(link_run(to, true), !breaks);
+	lock_get(&to->rx_lock);
+	bad = to->bad;
+	lock_put(&to->rx_lock);
+	CHECK_EQ(bad, breaks);
+	/* LINK_OPEN is kept for a QP, and the link with it. */
+	CHECK(T_WAIT((shm_open_link_gone(to), atomic_load(&to->refs) == 1), PATIENCE_MS));
+	CHECK_EQ(to->dead, breaks);
+	CHECK_EQ(ring_has(&to->rx), breaks);
+	down();
+}
+
+static void kinds_of_records(void)
+{
+	static const uint8_t rec[RING_RECORD_MAX];
+
+	for (unsigned kind = 1; kind < RING_WRAP; kind++)
+		if (kind > REC_CM)
+			sends(rec, 64, (uint8_t)kind, true);
+	/* One byte less than the least; for a slot without a stream else. */
+	sends(rec, sizeof(struct rec_stream) - 1, REC_STREAM, true);
+	sends(rec, sizeof(struct rec_stream), REC_STREAM, false);
+	sends(rec, RING_RECORD_MAX, REC_STREAM, false);
+	sends(rec, sizeof(struct rec_link) - 1, REC_LINK, true);
+	sends(rec, sizeof(struct rec_link) + 1, REC_LINK, true);
+	sends(rec, sizeof(struct rec_cm) - 1, REC_CM, true);
+	sends(rec, 4, REC_STREAM, true);
+	sends(rec, 4, REC_LINK, true);
+	sends(rec, 4, REC_CM, true);
+}
+
+/* For slots without a stream. */
+static void types_of_link_messages(void)
+{
+	struct rec_link m = { .slot = 7, .from = 3 };
+
+	for (unsigned type = 0; type < 256; type++) {
+		m.type = (uint8_t)type;
+		sends(&m, sizeof(m), REC_LINK, type < LINK_OPEN || type > LINK_ANNOUNCE);
+	}
+}
+
+static void types_of_cm_messages(void)
+{
+	struct {
+		struct rec_cm m;
+		uint8_t data[STREAM_NAME_MAX + STREAM_REQUEST_MAX + 2];
+	} r = { .m = { .slot = 7, .from = 3 } };
+	enum { HEAD = sizeof(r.m) };
+
+	for (unsigned type = 0; type < 256; type++) {
+		r.m.type = (uint8_t)type;
+		sends(&r, HEAD, REC_CM, type < CM_REQ || type > CM_CANCEL);
+	}
+	for (unsigned type = CM_REQ; type <= CM_CANCEL; type++) {
+		r.m.type = (uint8_t)type;
+		r.m.name_len = 1;
+		r.m.len = 2;
+		sends(&r, HEAD + 3, REC_CM, type == CM_CANCEL);
+		sends(&r, HEAD + 2, REC_CM, true);
+		sends(&r, HEAD + 4, REC_CM, true);
+		r.m.name_len = STREAM_NAME_MAX;
+		r.m.len = STREAM_REQUEST_MAX;
+		sends(&r, HEAD + STREAM_NAME_MAX + STREAM_REQUEST_MAX, REC_CM,
+		      type == CM_CANCEL);
+		r.m.name_len++;
+		sends(&r, HEAD + STREAM_NAME_MAX + STREAM_REQUEST_MAX + 1, REC_CM, true);
+		r.m.name_len--;
+		r.m.len++;
+		sends(&r, HEAD + STREAM_NAME_MAX + STREAM_REQUEST_MAX + 1, REC_CM, true);
+		r.m.name_len = 0;
+		r.m.len = 0;
+	}
+}
+
 int main(int argc, char **argv)
 {
 	t_init(argc, argv);
+	T_RUN(kinds_of_records);
+	T_RUN(types_of_link_messages);
+	T_RUN(types_of_cm_messages);
 	T_RUN(a_waiting_producer_is_woken);
 	T_RUN(another_uses_the_room);
 	T_RUN(no_wakeup_is_lost);
