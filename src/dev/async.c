@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Asynchronous events: one queue per context, one node per event. An object may
- * go only when every event that names it was acknowledged: fetched events are
- * counted in the object under the queue's lock, acknowledgements in the public
- * struct under its public mutex. */
+/* Asynchronous events: one queue per context, one node per event. An object is not freed
+ * before every event that names it was acknowledged: the events that were fetched are
+ * counted in the object under the queue's lock, acknowledgements in the public struct
+ * under its public mutex. */
 #include "base/log.h"
 #include "dev/verbs.h"
 #include "dev/xrc.h"
@@ -152,7 +152,7 @@ void ack_wait(pthread_mutex_t *m, pthread_cond_t *c, const uint32_t *done, uint3
 	pthread_mutex_unlock(m);
 }
 
-/* Returns how many events of obj were fetched; the rest is gone. */
+/* Drops the events of obj that were not fetched; returns how many were. */
 static uint32_t drop(struct dev_ctx *ctx, const void *obj, const uint32_t *got)
 {
 	struct async_node *n, *tmp;

@@ -65,7 +65,7 @@ int sq_complete_locked(struct dev_qp *qp, enum ibv_wc_status status)
 	};
 
 	lock_assert_held(&qp->lock);
-	if (sq->begun == sq->done) /* never left behind: indices wrap */
+	if (sq->begun == sq->done) /* it is never behind done, as indices wrap */
 		sq->begun++;
 	sq->done++;
 	if (status == IBV_WC_SUCCESS && !(w->send_flags & IBV_SEND_SIGNALED))
@@ -73,8 +73,8 @@ int sq_complete_locked(struct dev_qp *qp, enum ibv_wc_status status)
 	return cq_push(qp->send_cq, &e, false);
 }
 
-/* The completion names the QP by number alone: it stays when the QP goes, as the
- * CQ is the SRQ's. */
+/* The completion names the QP by number alone: it stays in the CQ, which is the SRQ's,
+ * when the QP is destroyed. */
 static int xrc_complete_locked(struct dev_qp *qp, struct cqe *e, bool solicited)
 	REQUIRES(qp->lock)
 {
@@ -90,7 +90,7 @@ static int xrc_complete_locked(struct dev_qp *qp, struct cqe *e, bool solicited)
 		if (qp->qp.state != IBV_QPS_ERR)
 			async_qp(qp, IBV_EVENT_QP_FATAL);
 	}
-	xrc_taken_locked(qp);
+	xrc_recv_done_locked(qp);
 	return ret;
 }
 
@@ -111,7 +111,7 @@ int recv_complete_locked(struct dev_qp *qp, const struct rqe *r, const struct ib
 	if (qp->xrc)
 		return xrc_complete_locked(qp, &e, solicited);
 	ret = cq_push(qp->recv_cq, &e, solicited);
-	/* The SRQ lives on when the QP is dead: its slot must not be lost. */
+	/* The SRQ is still used when the QP has failed: it gets the slot back. */
 	if (ret && qp->srq)
 		atomic_fetch_sub(&qp->srq->rq.outstanding, 1);
 	return ret;
@@ -150,7 +150,7 @@ void sq_retire_locked(struct dev_qp *qp)
 
 /* ---- flush ------------------------------------------------------------------ */
 
-/* An overrun CQ takes nothing more: the loops run to the end all the same. */
+/* A CQ that has overrun stores nothing more; the loops run to their end all the same. */
 void sq_flush_locked(struct dev_qp *qp)
 {
 	lock_assert_held(&qp->lock);
@@ -181,7 +181,7 @@ void qp_flush_locked(struct dev_qp *qp)
 	sq_flush_locked(qp);
 	rq_flush_locked(qp);
 	qp->flushed = true;
-	qp->rnr_told = false;
+	qp->recv_awaited = false;
 	if (qp->xrc) {
 		xrc_stop_waiting_locked(qp);
 	} else if (qp->srq) {

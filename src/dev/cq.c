@@ -161,8 +161,8 @@ static void fire_if_armed_locked(struct dev_cq *cq, bool solicited)
 	channel_fire(cq);
 }
 
-/* The QP and the SRQ are alive: both take their completions out of the CQ, under
- * its lock, before they go. */
+/* The slot of the work request is free again. The QP and the SRQ exist: each removes its
+ * completions from the CQ, under the CQ's lock, before it is freed. */
 static void give_back_locked(const struct cqe *e)
 {
 	switch (e->frees) {
@@ -236,8 +236,8 @@ int cq_push(struct dev_cq *cq, const struct cqe *e, bool solicited)
 
 /* ---- emptying -------------------------------------------------------------- */
 
-/* stamp: of the last one, or NULL. */
-static int take(struct dev_cq *cq, int n, struct ibv_wc *wc, uint64_t *stamp)
+/* Moves up to n completions to wc. stamp: of the last one, or NULL. */
+static int pop(struct dev_cq *cq, int n, struct ibv_wc *wc, uint64_t *stamp)
 {
 	uint32_t tail;
 	int got = 0;
@@ -266,11 +266,11 @@ int cq_poll(struct dev_cq *cq, int n, struct ibv_wc *wc)
 
 	if (n <= 0)
 		return 0;
-	got = take(cq, n, wc, NULL);
+	got = pop(cq, n, wc, NULL);
 	if (got)
 		return got;
 	poll_run(cq);
-	return take(cq, n, wc, NULL);
+	return pop(cq, n, wc, NULL);
 }
 
 uint32_t cq_waiting(struct dev_cq *cq)
@@ -285,10 +285,10 @@ uint32_t cq_waiting(struct dev_cq *cq)
 
 bool cq_next(struct dev_cq *cq, struct ibv_wc *wc, uint64_t *stamp)
 {
-	return take(cq, 1, wc, stamp);
+	return pop(cq, 1, wc, stamp);
 }
 
-/* Those of qp, or of srq, whichever is not NULL. */
+/* Removes the completions of qp, or of srq; the other one is NULL. */
 static void forget(struct dev_cq *cq, const struct dev_qp *qp, const struct dev_srq *srq)
 {
 	uint32_t tail, to;

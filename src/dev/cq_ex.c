@@ -47,8 +47,9 @@ int cq_start_poll(struct dev_cq *cq, const struct ibv_poll_cq_attr *attr)
 		return -EINVAL;
 	if (!cq->single)
 		pthread_mutex_lock(&cq->ex_lock);
-	/* A batch is what is there now: of what comes while the application walks through
-	 * it an armed CQ tells, and who finds it already would be woken for nothing. */
+	/* A batch is what is in the CQ now. Completions that come while the application
+	 * reads the batch make an event if the CQ is armed: if they were part of the
+	 * batch, it would be woken for nothing. */
 	cq->ex_left = cq_waiting(cq);
 	ret = ex_next(cq);
 	if (ret)
@@ -56,8 +57,8 @@ int cq_start_poll(struct dev_cq *cq, const struct ibv_poll_cq_attr *attr)
 	return ret;
 }
 
-/* Looks into the ring only: whoever has a batch in hand wants to work on it, not
- * to wait for system calls. */
+/* Reads from the ring alone, without progress: an application that reads a batch does not
+ * want to wait for system calls. */
 int cq_next_poll(struct dev_cq *cq)
 {
 	return ex_next(cq);
@@ -125,7 +126,7 @@ static uint64_t ex_completion_ts(struct ibv_cq_ex *ex)
 	return ex_cq(ex)->ex_stamp;
 }
 
-/* By the distance of the two clocks now, as a NIC's driver does it. */
+/* By the difference of the two clocks now, as drivers of NICs do it. */
 static uint64_t ex_completion_wallclock_ns(struct ibv_cq_ex *ex)
 {
 	struct timespec now;

@@ -75,15 +75,15 @@ static inline struct dev_ctx *to_ctx(struct ibv_context *c)
 
 /* ---- protection domain ------------------------------------------------- */
 
-/* A thread domain promises that one thread at a time uses what is made under it.
- * Nothing is gained from that here: the progress thread is always another one. */
+/* The application promises that one thread at a time uses what is made under a thread
+ * domain. Nothing is gained from that here, as the loop thread is another one. */
 struct dev_td {
 	struct ibv_td td;
 	atomic_int refs; /* parent domains: EBUSY while > 0 */
 };
 
-/* Or a parent domain: another name of a PD. Objects count at the name they were
- * made by; access checks compare pd_root()s. */
+/* A PD, or a parent domain, which stands for a PD. An object is counted at the one it was
+ * made with; access checks compare pd_root()s. */
 struct dev_pd {
 	struct ibv_pd pd;
 	atomic_int refs;   /* MRs, QPs, SRQs, AHs, windows, and parent domains and CQs on
@@ -174,7 +174,7 @@ struct dev_channel {
 				     * CQs and ch.refcnt */
 };
 
-/* Who gets a queue slot back when the completion is polled. */
+/* Which queue has a free slot again when the completion is polled. */
 enum cqe_frees { CQE_FREES_NONE, CQE_FREES_SQ, CQE_FREES_RQ, CQE_FREES_SRQ };
 
 struct cqe {
@@ -214,11 +214,11 @@ struct dev_cq {
 	uint32_t head;	/* next to poll */
 	_Atomic uint32_t tail; /* written under lock; read without for the emptiness test */
 	_Atomic uint32_t head_seen; /* copy of head for the same test */
-	_Atomic int armed; /* enum cq_armed; written under lock, poll.c looks without */
+	_Atomic int armed; /* enum cq_armed; written under lock, read without by poll.c */
 	bool overrun; /* CQ_ERR was raised; nothing more is stored */
 	bool stamped;	     /* cqe.stamp is filled in */
 	bool ignore_overrun; /* a completion too many replaces the oldest */
-	bool single;	     /* polled by one thread at a time: ex_lock is not taken */
+	bool single;	     /* polled by one thread at a time: ex_lock is not used */
 	struct cq_moderation mod;
 	struct dev_pd *parent; /* parent domain that it was made on, or NULL */
 	atomic_int refs; /* QPs and SRQs that complete here: EBUSY while > 0 */
@@ -229,7 +229,7 @@ struct dev_cq {
 	uint32_t ev_got;       /* events fetched; destroy waits for acks == got */
 
 	uint32_t async_got;    /* async events fetched (ctx->async.lock) */
-	struct poll_group *group; /* dev/poll.h: what feeds this CQ */
+	struct poll_group *group; /* dev/poll.h */
 
 	/* ibv_start_poll ... ibv_end_poll; held from one to the other */
 	pthread_mutex_t ex_lock;
@@ -354,7 +354,7 @@ struct dev_sq {
 	_Atomic uint32_t free; /* moved by a poll, under the CQ's lock: a poller may not
 				* take qp->lock; the QP outlives it, see cq_forget_qp() */
 	uint32_t done, next, tail;
-	uint32_t begun; /* what is before it was begun once, even if next stepped back */
+	uint32_t begun; /* WQEs before it were begun once, even if next stepped back */
 	bool sig_all;
 };
 
@@ -362,7 +362,7 @@ struct dev_rq {
 	uint8_t *mem;
 	uint32_t stride, mask;
 	uint32_t max_wr, max_sge;
-	uint32_t head, tail;  /* head: next to take; tail: next to post */
+	uint32_t head, tail;  /* head: next to be used; tail: next to be posted */
 	_Atomic uint32_t outstanding; /* posted, completion not yet polled: limit max_wr;
 				       * a poll lowers it under the CQ's lock */
 };
@@ -404,9 +404,9 @@ struct dev_srq {
 	struct lock lock; /* guards rq, limit, waiting */
 	struct dev_rq rq;
 	uint32_t limit;	     /* SRQ_LIMIT_REACHED fires once when fewer remain; 0 = off */
-	struct list waiting; /* QPs whose peer was told RNR: dev_qp.srq_wait */
+	struct list waiting; /* QPs that found no receive: dev_qp.srq_wait */
 	struct cond unpinned; /* some dev_qp.srq_pins became 0 */
-	struct dev_pd *pd;   /* the root; srq.pd is the name it was made by */
+	struct dev_pd *pd;   /* pd_root(); srq.pd is what it was made with */
 	atomic_int refs;     /* QPs using it */
 	uint32_t ev_got;     /* async events fetched (guarded by ctx->async.lock) */
 
@@ -442,12 +442,13 @@ struct dev_qp {
 		struct ibv_qp qp; /* qp.state is the truth, written by qp_state.c only */
 		struct ibv_qp_ex ex;
 	};
-	struct lock lock; /* guards qp.state, attr, sq, rq, cur, flushed, rnr_told. Up to 4 KiB
-			   * of registered memory may be copied with it: who serves page
-			   * faults there must not use the QP for that. */
+	struct lock lock; /* guards qp.state, attr, sq, rq, cur, flushed, recv_awaited.
+			   * Held while up to 4 KiB of registered memory are copied: a
+			   * program that serves page faults there must not use the QP
+			   * for that. */
 	struct lock modify_lock; /* outermost: one ibv_modify_qp at a time */
 	uint64_t id;		 /* unlike qp_num never used again in this process */
-	struct dev_pd *pd; /* the root; qp.pd is the name it was made by. XRC receive:
+	struct dev_pd *pd; /* pd_root(); qp.pd is what it was made with. XRC receive:
 			    * NULL, as are the CQs */
 	struct dev_cq *send_cq, *recv_cq; /* XRC send: the first alone */
 	struct dev_cq *poll_cq; /* the transport's poll_source for this QP belongs into
@@ -467,15 +468,16 @@ struct dev_qp {
 	struct qp_build build;
 	union ibv_gid local_gid;    /* connected: the GID of attr.ah_attr.grh.sgid_index
 				     * at the transition to RTR */
-	bool made_by_cm;	    /* librdmacm brings it to INIT and brings its connection:
-				     * dev_transport.listen */
+	bool made_by_cm;	    /* librdmacm brings it to INIT and brings its
+				     * connection: dev_transport.listen */
 	bool flushed;		    /* state is ERR and the queues have been flushed */
 	bool comm_est_sent;
 	bool sqd_armed;		    /* SQ_DRAINED wanted when the SQ is idle */
 	uint32_t sqd_upto;	    /* SQD: only WQEs before this SQ index may be sent */
 	struct rqe *cur;	    /* receive being filled, copied out of RQ or SRQ; */
 	bool cur_valid;		    /* sized for the larger of both max_sge */
-	bool rnr_told;		    /* recv_take() found the RQ empty: recv_posted() is due */
+	bool recv_awaited;	    /* recv_take() found the RQ empty: recv_posted() is
+				     * to be called for the next receive */
 	struct list srq_wait;	    /* on srq->waiting (srq->lock) */
 	uint32_t srq_pins;	    /* recv_posted() under way from an SRQ post (srq->lock) */
 	uint32_t ev_got;	    /* async events fetched (ctx->async.lock) */

@@ -23,9 +23,9 @@ struct device_block {
 	uint8_t behind[1024];
 };
 
-/* dev_name: UCX accepts a device only if /dev/infiniband/<dev_name> is a
- * character device; with the usual first name the recipe that hands a NIC to a
- * container serves us too. */
+/* dev_name: UCX accepts a device only if /dev/infiniband/<dev_name> is a character
+ * device. With the usual name of the first NIC, what gives a NIC to a container also
+ * works for us. */
 static struct device_block the_device = {
 	.dev = {
 		.node_type = IBV_NODE_CA,
@@ -110,7 +110,7 @@ int device_list(struct ibv_device ***out)
 	return 0;
 }
 
-/* Without the functions that verbs.h calls: those are src/verbs'. */
+/* Without the functions that verbs.h calls: src/verbs sets them. */
 static void ctx_fill(struct dev_ctx *ctx)
 {
 	struct ibv_context *c = &ctx->v.context;
@@ -171,8 +171,7 @@ void ctx_put(struct dev_ctx *ctx)
 	free(ctx);
 }
 
-/* The verbs do not refuse to close a context that still has objects; it stays
- * for them, so that destroying them afterwards touches no freed memory. */
+/* A context that still has objects can be closed; it is freed with the last of them. */
 int device_close(struct dev_ctx *ctx)
 {
 	int left = atomic_load(&ctx->refs) - 1;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Enhanced connection establishment: the device names its vendor and has no
- * options, so of whatever is wanted nothing is accepted. librdmacm carries both
- * between the ends (cm/ece.c). */
+/* Enhanced connection establishment. The device has a vendor id and no options: it
+ * accepts none of those that are asked for. librdmacm exchanges both between the peers
+ * (cm/ece.c). */
 #include "base/log.h"
 #include "dev/verbs.h"
 

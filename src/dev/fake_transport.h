@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* For unit tests: a transport of connected QPs that only counts its calls, and a device
- * with one QP on it. Include it, after tests/t.h, in one file of a test program: it defines
- * transport_choose(). */
+ * with one QP on it. Include it, after tests/t.h, in one file of a test program: it
+ * defines transport_choose(). */
 #ifndef ANYRDMA_DEV_FAKE_TRANSPORT_H
 #define ANYRDMA_DEV_FAKE_TRANSPORT_H
 

@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* What a forked child finds of the device.
+/* The device in a forked child.
  *
- * The child has no progress thread, and every lock may be held for ever by a
- * thread that is not there. So nothing is repaired: our descriptors are closed
- * (else a child keeps listeners and connections alive), and there is no table of
- * verbs any more (dev_ops()), so that src/verbs refuses every call. A process that
- * forks before it opens the device is not concerned: the handler is installed by
- * the open. */
+ * The child has no loop thread, and any lock may be held for ever, by a thread that the
+ * child does not have. So nothing is repaired: our descriptors are closed (else the child
+ * keeps listeners and connections open), and the table of verbs is removed (dev_ops()),
+ * so that src/verbs refuses every call. This is not done in a process that forks before
+ * it opens the device: opening it installs the handler. */
 #include "base/fdset.h"
 #include "base/loop.h"
 #include "dev/verbs.h"

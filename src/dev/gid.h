@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The GID table: local addresses as RoCE v2 GIDs. Slots are fixed for the life
- * of the process; a vanished address leaves a hole (zero GID). */
+/* The GID table: local addresses as RoCE v2 GIDs. An address keeps its slot for the life
+ * of the process. The slot of an address that was removed is a hole (zero GID). */
 #ifndef ANYRDMA_DEV_GID_H
 #define ANYRDMA_DEV_GID_H
 

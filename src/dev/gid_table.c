@@ -149,8 +149,8 @@ static unsigned collect(const struct nl_host *h, const char *only, struct candid
 	return n;
 }
 
-/* Slot for a candidate: its own from before, a fresh one, or, when all have been
- * given, a hole. -1: none. */
+/* The slot for a candidate: the one it had before, else one that was never used, else a
+ * hole. -1: there is none. */
 static int place(struct gid_table *t, const struct gid_slot *s)
 {
 	static const union ibv_gid zero;

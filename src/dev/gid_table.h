@@ -10,7 +10,7 @@
 
 struct gid_table {
 	struct gid_slot slot[DEV_GIDS];
-	/* What a slot was given to: an address that comes back gets its own. */
+	/* The address that a slot belongs to: if it comes back, it gets this slot. */
 	struct gid_slot given[DEV_GIDS];
 	unsigned count; /* slots ever given */
 	enum ibv_mtu active_mtu;

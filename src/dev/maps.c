@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Is this memory there, and may it be written? Hardware finds out by pinning the
- * pages. A small range we have the kernel fault in likewise, which changes no
- * byte. For a large one, and to know what is wrong, we ask /proc/self/maps, which
- * touches no page and costs by mapping, not by byte, so that a region of a terabyte
- * is as cheap as one of a page. Linux 6.11 answers for an address; before, the
- * file is read from its beginning, and what lies below the range costs too. The
- * kernel promises that what is mapped during all of the reading is listed, in
- * order of addresses. */
+/* Checks that memory is mapped, and writable if asked. Hardware does so by pinning the
+ * pages. Here the kernel is asked to fault in the pages of a small range, which changes
+ * no byte. For a large range, and to find out what is wrong, /proc/self/maps is read: it
+ * accesses no page, and its cost depends on the number of mappings, not of bytes. From
+ * Linux 6.11 on it can be asked for an address; before that the file is read from its
+ * beginning, so mappings below the range cost time, too. The kernel lists everything that
+ * is mapped during all of the reading, in the order of addresses. */
 #include "base/log.h"
 #include "dev/verbs.h"
 
@@ -69,7 +68,7 @@ static int not_mapped(const struct walk *w)
 			  (void *)w->at);
 }
 
-/* What comes at or after w->at is mapped from lo to hi. */
+/* The first mapping that ends behind w->at is [lo, hi). */
 static void on_mapping(struct walk *w, uintptr_t lo, uintptr_t hi, bool readable,
 		       bool writable)
 {
@@ -101,7 +100,7 @@ static void on_line(struct walk *w, const char *line)
 	on_mapping(w, lo, hi, line[0] == 'r', line[1] == 'w');
 }
 
-/* False: this kernel has no such question. */
+/* False: this kernel cannot be asked so. */
 static bool walk_query(struct walk *w, int fd)
 {
 	while (!w->ret) {
@@ -118,8 +117,8 @@ static bool walk_query(struct walk *w, int fd)
 	return true;
 }
 
-/* Feeds the file's lines to on_line(). A line's tail (the file name) may be cut
- * off: only its beginning matters. */
+/* Calls on_line() for each line of the file. The end of a line (the file name) may be
+ * missing: only its beginning is used. */
 static void walk_file(struct walk *w, int fd)
 {
 	char buf[MAPS_BUF + 1];
@@ -144,7 +143,7 @@ static void walk_file(struct walk *w, int fd)
 	}
 }
 
-/* Without /proc: mincore() answers ENOMEM for holes; protection stays unseen. */
+/* Without /proc: mincore() returns ENOMEM for holes; it does not know the protection. */
 static int walk_mincore(uintptr_t at, uintptr_t end)
 {
 	enum { CHUNK = 4096 };

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* ibv_modify_qp: the table, then the values, then what the transition does. */
+/* ibv_modify_qp: checks the state table, then the values, then carries out the
+ * transition. */
 #include "base/log.h"
 #include "dev/complete.h"
 #include "dev/gid.h"
@@ -90,26 +91,26 @@ static void values_apply_locked(struct dev_qp *qp, const struct ibv_qp_attr *a, 
 	struct ibv_qp_attr *to = &qp->attr;
 
 	lock_assert_held(&qp->lock);
-#define TAKE(bit, field) \
+#define COPY(bit, field) \
 	do { \
 		if (mask & (bit)) \
 			to->field = a->field; \
 	} while (0)
-	TAKE(IBV_QP_PKEY_INDEX, pkey_index);
-	TAKE(IBV_QP_PORT, port_num);
-	TAKE(IBV_QP_ACCESS_FLAGS, qp_access_flags);
-	TAKE(IBV_QP_AV, ah_attr);
-	TAKE(IBV_QP_PATH_MTU, path_mtu);
-	TAKE(IBV_QP_DEST_QPN, dest_qp_num);
-	TAKE(IBV_QP_MAX_DEST_RD_ATOMIC, max_dest_rd_atomic);
-	TAKE(IBV_QP_MAX_QP_RD_ATOMIC, max_rd_atomic);
-	TAKE(IBV_QP_MIN_RNR_TIMER, min_rnr_timer);
-	TAKE(IBV_QP_TIMEOUT, timeout);
-	TAKE(IBV_QP_RETRY_CNT, retry_cnt);
-	TAKE(IBV_QP_RNR_RETRY, rnr_retry);
-	TAKE(IBV_QP_PATH_MIG_STATE, path_mig_state);
-#undef TAKE
-	/* Of these, hardware keeps what fits the header's field. */
+	COPY(IBV_QP_PKEY_INDEX, pkey_index);
+	COPY(IBV_QP_PORT, port_num);
+	COPY(IBV_QP_ACCESS_FLAGS, qp_access_flags);
+	COPY(IBV_QP_AV, ah_attr);
+	COPY(IBV_QP_PATH_MTU, path_mtu);
+	COPY(IBV_QP_DEST_QPN, dest_qp_num);
+	COPY(IBV_QP_MAX_DEST_RD_ATOMIC, max_dest_rd_atomic);
+	COPY(IBV_QP_MAX_QP_RD_ATOMIC, max_rd_atomic);
+	COPY(IBV_QP_MIN_RNR_TIMER, min_rnr_timer);
+	COPY(IBV_QP_TIMEOUT, timeout);
+	COPY(IBV_QP_RETRY_CNT, retry_cnt);
+	COPY(IBV_QP_RNR_RETRY, rnr_retry);
+	COPY(IBV_QP_PATH_MIG_STATE, path_mig_state);
+#undef COPY
+	/* Hardware keeps as many bits of these as the header's field has. */
 	to->ah_attr.grh.flow_label &= 0xfffff;
 	if (mask & IBV_QP_RQ_PSN)
 		to->rq_psn = a->rq_psn & 0xffffff;
@@ -161,7 +162,7 @@ static void enter_rts(struct dev_qp *qp)
 	qp->tr->kick(qp);
 }
 
-/* The notification is asked for with each transition anew. */
+/* Each transition to SQD asks for the notification anew. */
 static void enter_sqd_locked(struct dev_qp *qp, bool notify)
 {
 	lock_assert_held(&qp->lock);
@@ -171,7 +172,7 @@ static void enter_sqd_locked(struct dev_qp *qp, bool notify)
 	sq_drained_check_locked(qp);
 }
 
-/* Peers that access memory by themselves, as the QP has allowed until now. */
+/* Waits for accesses that other processes have begun, as the QP allowed until now. */
 static void entry_settle(struct dev_qp *qp)
 {
 	uint64_t share_id;
@@ -206,8 +207,8 @@ static void enter_reset(struct dev_qp *qp)
 	tr = qp->tr;
 	qp->tr = NULL;
 	lock_put(&qp->lock);
-	/* First: who posts to the SRQ may be about to tell the transport. In RESET
-	 * the QP does not come back to the list. */
+	/* First: a thread that posts to the SRQ may be about to call the transport. In
+	 * RESET the QP is not put on the list again. */
 	if (qp->srq)
 		srq_forget_qp(qp->srq, qp);
 	if (tr)
@@ -309,7 +310,7 @@ static int table_check(const struct dev_qp *qp, const struct ibv_qp_attr *a, int
 	return ret || cur != IBV_QPS_SQD ? ret : sqd_check(qp, a, mask, next);
 }
 
-/* Sets attributes and state. *from is where the QP was. */
+/* Sets attributes and state. *from is the state before. */
 static int apply(struct dev_qp *qp, const struct ibv_qp_attr *a, int mask,
 		 enum ibv_qp_state *from, enum ibv_qp_state *to)
 {
@@ -366,7 +367,7 @@ int qp_modify(struct dev_qp *qp, const struct ibv_qp_attr *attr, int mask)
 	to_init = from == IBV_QPS_RESET && to == IBV_QPS_INIT;
 	if (!ret && to_init)
 		ret = enter_init(qp);
-	/* The state may have become ERR meanwhile: the table is asked again. */
+	/* The state may have become ERR meanwhile: apply() checks the table again. */
 	if (!ret)
 		ret = apply(qp, attr, mask, &from, &to);
 	if (!ret)

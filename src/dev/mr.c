@@ -8,8 +8,8 @@
  * and 8 bits of tag, drawn anew whenever the slot is given out. Slots are never
  * freed and are reused oldest first, so a stale key almost surely fails.
  *
- * Looking up takes no lock. A slot is published by storing its key, last, and
- * withdrawn by storing 0, first. A user counts itself in before it looks:
+ * A lookup does not lock. A slot is published by storing its key, last, and withdrawn by
+ * storing 0, first. A user counts itself in before it compares the key:
  *
  *	user:  in_use++ ; key == mine ? go on : in_use--, fail
  *	dereg: key = 0  ; wait until in_use == 0
@@ -40,7 +40,7 @@ enum {
 	SLOTS = DEV_MAX_MR + DEV_MAX_MW,
 	CHUNKS = SLOTS / CHUNK,
 	KEY_MASK = 0xffffff,
-	KEEP_FREE = 64, /* so many free slots rest before the oldest is reused */
+	KEEP_FREE = 64, /* while there are fewer free slots, new ones are used */
 };
 
 static struct lock table_lock = LOCK_INIT;
@@ -194,9 +194,9 @@ void slot_free(struct mr_slot *s)
 	lock_put(&table_lock);
 }
 
-/* What other processes may use of it by themselves (dev/share.h). Not windows: those
- * are taken back by work requests and by sends of the peer, where nobody can wait for a
- * process that may be stopped. */
+/* Publishes a region to other processes (dev/share.h). Not a window: windows are unbound
+ * by work requests and by sends of the peer, which cannot wait for another process, as
+ * that may be stopped. */
 static void share_publish(const struct mr_slot *s)
 {
 	struct share_key k = {
@@ -245,9 +245,9 @@ void mr_put(struct mr_slot *s)
 
 /* ---- the check -------------------------------------------------------------- */
 
-/* The rules that depend on what the key names. Only a region is named by a local
- * key; a null region is named by nothing else; a type 2 window serves the QP
- * through which it was bound (2B: and its PD). */
+/* The rules that depend on what the key names. A local key names a region; a null region
+ * has no remote key; a type 2 window is for the QP through which it was bound (2B: and
+ * its PD). */
 static int kind_check(const struct mr_slot *s, const struct dev_pd *pd,
 		      const struct dev_qp *remote)
 {
@@ -433,7 +433,8 @@ int mr_dereg(struct dev_mr *mr)
 	return 0;
 }
 
-/* What the original's library looks at itself: the region stays as it was. */
+/* What the distribution's library checks without the kernel: the region stays as it
+ * was. */
 static int rereg_input_check(const struct dev_mr *mr, int flags, void *addr, size_t len,
 			     unsigned access)
 {
@@ -471,8 +472,8 @@ static int rereg_check(const struct dev_mr *mr, int flags, const struct dev_pd *
 			   to->access | (mr->access & IBV_ACCESS_ZERO_BASED));
 }
 
-/* The keys are new ones even if only rights have changed: the verbs return keys
- * from a reregistration, and whoever goes on with the old ones must hear of it. */
+/* The keys are new, even if only rights have changed: the verbs return keys from a
+ * reregistration, and the use of the old ones must fail. */
 static void rereg_apply(struct dev_mr *mr, const struct dev_mr *to)
 {
 	if (to->mr.pd != mr->mr.pd) {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* The key table, as regions (mr.c, which owns it) and windows (mw.c) see it;
- * private to those two and share.c. The design notes of mr.c say who may touch what when. */
+ * private to those two and share.c. The design notes of mr.c say when which field may be
+ * changed. */
 #ifndef ANYRDMA_DEV_MR_SLOT_H
 #define ANYRDMA_DEV_MR_SLOT_H
 
@@ -32,28 +33,29 @@ struct mr_slot {
 	struct mr_slot *next_free; /* the table's lock */
 };
 
-/* How keys are made is decided, and whom they are shared with (dev/share.h). Before
- * the first key, or when a peer may want to know. */
+/* Draws how keys are made, and makes the table for other processes (dev/share.h).
+ * Idempotent. Called before the first key, and before a peer gets the table. */
 void mr_keys_init(void);
 /* The key that the slot has, or will have when it is published. */
 uint32_t slot_key(const struct mr_slot *s);
-/* NULL: no key ever looked like this. What is found may be withdrawn, or have
- * another tag. */
+/* The slot of a key; it may be withdrawn, or have another tag. NULL: no slot has had such
+ * a key. */
 struct mr_slot *slot_find(uint32_t key);
-/* With a tag that it did not have last time; NULL when all of its sort are used. */
+/* A slot with another tag than it had before; NULL: as many regions, or windows, exist as
+ * are allowed. */
 struct mr_slot *slot_alloc(enum slot_kind kind);
 void slot_free(struct mr_slot *s);
 /* Draws another tag; the slot is withdrawn. */
 void slot_retag(struct mr_slot *s);
 void slot_publish(struct mr_slot *s);
-/* Nobody finds the slot any more; slot_withdraw() is to follow. */
+/* Lookups do not find the slot any more. slot_withdraw() has to follow. */
 void slot_close(struct mr_slot *s);
-/* After this nobody uses the slot's memory, and nobody will. Waits for those who
- * do: of a region, other processes too, which may be stopped; one caller at a time. */
+/* After return the slot's memory is not used any more. Waits for threads that use it; for
+ * a region also for other processes, which may be stopped. One caller at a time. */
 void slot_withdraw(struct mr_slot *s);
 
-/* mw.c: takes the region out of use for good (dereg) or for a change (rereg):
- * withdrawn on success; -EBUSY while windows are bound to it. */
+/* mw.c: withdraws the slot of a region, to free it (dereg) or to change it (rereg).
+ * -EBUSY while windows are bound to it. */
 int mw_region_withdraw(struct mr_slot *region);
 
 #endif

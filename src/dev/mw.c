@@ -3,17 +3,17 @@
  *
  * Design notes.
  *
- * A window has a slot of the key table (mr.c) for its life. Bound, the slot looks
- * like that of a region and its key is published; not bound, the key is withdrawn.
- * So mr_get_remote() needs to know little of windows, and taking one away from
- * users is what a deregistration does.
+ * A window has a slot of the key table (mr.c) while it exists. While it is bound, the
+ * slot is filled like that of a region and its key is published; else the key is
+ * withdrawn. So mr_get_remote() needs to know little of windows, and unbinding is like
+ * deregistering.
  *
- * Binding and invalidating are work requests: post.c makes a WQE of them, which
- * names window and region by key, as either may be gone when its turn comes. The
- * transport has them carried out in the order of the send queue
- * (sq_run_local_locked()). What is wrong with them by then is a completion,
- * MW_BIND_ERR ("memory management operation error" in the specification); only
- * what no window of this type could ever be asked is refused when it is posted.
+ * Binding and invalidating are work requests: post.c makes a WQE of them. It names window
+ * and region by key, as either may be destroyed before the WQE is carried out. The
+ * transport has them carried out in the order of the send queue (sq_run_local_locked()).
+ * Errors that are found then are completions with MW_BIND_ERR ("memory management
+ * operation error" in the specification). Only a request that is wrong for every window
+ * of this type is refused when it is posted.
  *
  * Numbers such as o10-37.2.30 are clauses of the InfiniBand specification. */
 #include "base/log.h"
@@ -28,9 +28,9 @@
 #define ACCESS_STORE (IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC)
 #define ACCESS_WINDOW (ACCESS_STORE | IBV_ACCESS_REMOTE_READ)
 
-/* Guards all of a window's slot but what its users count and compare, which
- * windows a region has, and that a region with windows stays. It is held while
- * users of a window go, threads of ours; they never take it. */
+/* Guards the slots of windows, except the words that users count and compare, and which
+ * windows are bound to a region. It is held while unbind_locked() waits for users of a
+ * window: those are threads of this process that copy, and do not need the lock. */
 static struct lock bind_lock = LOCK_INIT;
 
 static void unbind_locked(struct mr_slot *s)
@@ -235,7 +235,7 @@ static void bind_apply_locked(struct mr_slot *s, struct mr_slot *mr,
 	slot_publish(s);
 }
 
-/* The slot of a window that exists, whatever its tag is now. */
+/* The slot of a window that exists; its tag may have changed. */
 static struct mr_slot *window_find_locked(uint32_t key)
 {
 	struct mr_slot *s = slot_find(key);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Memory for null regions. A null region has any length, and a transport wants one
- * pointer for a whole message: so there are DEV_MAX_MSG bytes of addresses to read
- * from, where the kernel shows its page of zeros, and as many to write to, which
- * are the same small file again and again. What is written there is never read.
- * Made when the first null region is, and kept. */
+/* Memory for null regions. A null region has any length, and a transport needs one
+ * pointer for a whole message. So there are two mappings of DEV_MAX_MSG bytes: one to
+ * read from, which is the kernel's page of zeros, and one to write to, which maps the
+ * same small file again and again. What is written there is never read. Both are made
+ * with the first null region, and kept. */
 #include "base/fdset.h"
 #include "base/log.h"
 #include "dev/verbs.h"

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* On-demand paging. Nothing is pinned here, so that every region is paged on demand; a
- * region that asks for it need not be there when it is registered, and may be the whole
- * address space (mr.c). What is not there when it is used fails as memory that was
- * unmapped under any other region does. */
+/* On-demand paging. Nothing is pinned here, so every region is paged on demand. Memory of
+ * a region with IBV_ACCESS_ON_DEMAND need not be mapped when it is registered, and the
+ * region may be the whole address space (mr.c). An access to memory that is not mapped
+ * fails as for any other region. */
 #include "base/log.h"
 #include "dev/verbs.h"
 
@@ -47,7 +47,7 @@ static int find(struct dev_pd *pd, const struct ibv_sge *sge, bool write,
 	return 0;
 }
 
-/* FLUSH asks for it to be done on return, which it is. */
+/* FLUSH: the pages are there on return, which is always so here. */
 int mr_advise(struct dev_pd *pd, enum ibv_advise_mr_advice advice, uint32_t flags,
 	      const struct ibv_sge *sges, uint32_t n)
 {

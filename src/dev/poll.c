@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Design notes. A stream is in exactly one group, that of its QP's receive CQ,
- * so that one descriptor change moves all streams of a CQ between the thread
- * and a poller. A send CQ that differs from the receive CQ has no streams of its
- * own but links to the groups of the CQs that do.
+/* Design notes. A source is in exactly one group, that of its QP's receive CQ
+ * (dev_qp.poll_cq), so that changing one descriptor moves all sources of a CQ between the
+ * loop thread and a poller. A send CQ that differs from the receive CQ has no sources:
+ * its group links to those that have.
  *
- * Locks: group.lock is dev.h's cq->src_lock. The thread and whoever changes a
- * group wait for it; pollers only try it, so that a poll of two CQs that link to
- * each other cannot deadlock. `leases` is a leaf but for the loop's own lock. */
+ * Locks (order: dev.h). The loop thread, and all that change a group, wait for its lock.
+ * Pollers only try it, so that polls of two CQs that link to each other cannot deadlock.
+ * leases.lock is inside of the groups' locks. */
 #include "dev/poll.h"
 
 #include "base/fdset.h"
@@ -22,23 +22,24 @@
 #include <sys/epoll.h>
 
 enum {
-	DIRECT_MAX = 4, /* up to so many streams are read one by one */
-	LEASE_AFTER = 8, /* empty polls in a row: an event-driven program has one or two */
+	DIRECT_MAX = 4, /* up to so many descriptors are read without asking epoll */
+	LEASE_AFTER = 8, /* polls in a row: an event-driven program has one or two */
 	EVENTS = 32,
-	/* A poller that spins may keep its peer from the processor: after so many
-	 * polls in vain it offers it, once in so many. */
+	/* A poller that spins may keep the peer from running. After so many idle polls it
+	 * yields the processor, once in so many polls. */
 	YIELD_AFTER = 256,
 	YIELD_EACH = 16,
 };
 
-/* Who spins on memory between polls pays for a lease with milliseconds. So a
- * lease that ran out with something to read forbids the next one for a time,
- * which doubles each time it happens and halves when a lease has lasted. Time,
- * not polls: waiting for a peer in the same trouble takes any number of polls. */
+/* A program that spins on memory between polls may wait for milliseconds until its lease
+ * ends. So a lease that ends with something to receive forbids the next one for a time.
+ * The time doubles each time this happens, and halves after a lease that was renewed. It
+ * is a time, not a number of polls: a program whose peer waits in the same way polls any
+ * number of times. */
 #define FORBID_MIN (16 * MSEC)
 #define FORBID_MAX (4 * SEC)
 #define LINGER (MSEC / 50)
-#define LINGER_MAX (MSEC / 2) /* so long others wait */
+#define LINGER_MAX (MSEC / 2) /* other groups wait so long */
 
 struct poll_link {
 	struct poll_group *group;
@@ -48,30 +49,32 @@ struct poll_link {
 struct poll_group {
 	struct lock lock;
 	struct dev_cq *cq;
-	struct list sources, again; /* sources with a descriptor */
+	struct list sources; /* sources with a descriptor, n of them */
 	_Atomic unsigned n;
-	struct list rings; /* sources without */
+	struct list rings; /* sources without, nrings of them */
 	_Atomic unsigned nrings;
-	int epfd;	   /* -1 until the first stream */
+	struct list again; /* sources of either kind with poll_source.again set */
+	int epfd;	   /* -1 until the first source with a descriptor */
 	struct loop_fd lf; /* epfd in the loop */
 	bool in_loop;	   /* lf was added */
-	struct poll_link *to, *from; /* groups I poll for; groups that poll for me */
+	struct poll_link *to, *from; /* groups that polls of this one run; the reverse */
 	unsigned nto, nfrom;
 	atomic_int refs; /* the CQ's, the loop's */
 
 	_Atomic bool leased;  /* written under leases.lock */
 	_Atomic uint32_t polls;
-	uint32_t streak;      /* empty polls in a row without a lease (lock) */
-	uint32_t vain;	      /* polls in a row that moved nothing (lock) */
-	uint64_t forbid;      /* how long the last time (lock) */
+	uint32_t unleased_polls; /* polls in a row without a lease (lock) */
+	uint32_t idle_polls;  /* polls in a row that received and sent nothing (lock) */
+	uint64_t forbid;      /* no lease was allowed for so long, the last time (lock) */
 	uint64_t forbid_until; /* (lock) */
-	_Atomic uint32_t lasted; /* looks that found the lease in use */
-	uint32_t seen;	      /* leases.lock: polls at the last look */
-	struct list lease;    /* leases.lock: leased, or a poller left something owed */
-	struct list back;  /* in leases_look() alone */
+	_Atomic uint32_t renewed; /* times that leases_check() let the lease go on */
+	uint32_t polls_checked; /* leases.lock: `polls` at the last leases_check() */
+	struct list lease;    /* leases.lock: checked by the timer, as it is leased, or
+			       * as a poller has left sources to be run again */
+	struct list back;     /* for leases_check() alone */
 };
 
-static void leases_look(struct loop_timer *t);
+static void leases_check(struct loop_timer *t);
 
 static struct {
 	struct lock lock;
@@ -80,7 +83,7 @@ static struct {
 	uint64_t interval;
 } leases = { .lock = LOCK_INIT,
 	     .list = LIST_INIT(leases.list),
-	     .timer = { .fire = leases_look } };
+	     .timer = { .fire = leases_check } };
 
 static void group_put(struct poll_group *g)
 {
@@ -103,7 +106,7 @@ static bool run_source(struct poll_group *g, struct poll_source *s, bool by_thre
 	return moved;
 }
 
-/* Those whose descriptors are ready. True if one is in the middle of much data. */
+/* Runs sources whose descriptors are ready. True if one is in the middle of much data. */
 static bool run_ready(struct poll_group *g, bool by_thread)
 {
 	struct epoll_event ev[EVENTS];
@@ -156,9 +159,9 @@ static void lease_rings(struct poll_group *g, bool leased)
 		s->lease(s, leased);
 }
 
-/* A large message streams in, and the next piece is microseconds away: sleeping
- * would make the sender pay for a wake-up (an interrupt to another core) with
- * every piece, a quarter of its time in a virtual machine. */
+/* A large message arrives in pieces, microseconds apart. If the thread slept in between,
+ * each piece would cost the sender a wake-up (an interrupt to another core), a quarter of
+ * its time in a virtual machine. */
 static void linger(struct poll_group *g)
 {
 	uint64_t now = loop_now(), stop = now + LINGER_MAX, until = now + LINGER;
@@ -194,13 +197,13 @@ static bool any_armed(const struct poll_group *g)
 	return false;
 }
 
-/* The timer will look at g. */
+/* The timer will check g. */
 static void lease_watch(struct poll_group *g)
 {
 	lock_assert_held(&leases.lock);
 	if (list_linked(&g->lease))
 		return;
-	g->seen = g->polls - 1;
+	g->polls_checked = g->polls - 1;
 	if (list_empty(&leases.list)) {
 		leases.interval = MSEC;
 		loop_timer_set(&leases.timer, loop_now() + MSEC);
@@ -219,8 +222,9 @@ static void lease_end(struct poll_group *g)
 		loop_fd_mod(&g->lf, EPOLLIN);
 }
 
-/* Groups that nobody polled since the last look go back to the thread. */
-static void leases_look(struct loop_timer *t)
+/* The timer: groups that were not polled since the last check go back to the loop
+ * thread. */
+static void leases_check(struct loop_timer *t)
 {
 	struct list back = LIST_INIT(back), *n;
 	struct poll_group *g, *tmp;
@@ -229,9 +233,9 @@ static void leases_look(struct loop_timer *t)
 	list_for_each_safe(g, tmp, &leases.list, lease) {
 		uint32_t polls = atomic_load_explicit(&g->polls, memory_order_relaxed);
 
-		if (polls != g->seen) {
-			g->seen = polls;
-			g->lasted++;
+		if (polls != g->polls_checked) {
+			g->polls_checked = polls;
+			g->renewed++;
 			continue;
 		}
 		lease_end(g);
@@ -243,7 +247,7 @@ static void leases_look(struct loop_timer *t)
 		loop_timer_set(t, loop_now() + leases.interval);
 	}
 	lock_put(&leases.lock);
-	while ((n = list_pop(&back))) { /* pays what the poller still owed */
+	while ((n = list_pop(&back))) { /* does what the poller has left */
 		g = list_entry(n, struct poll_group, back);
 		lock_get(&g->lock);
 		if (!g->leased)
@@ -254,7 +258,7 @@ static void leases_look(struct loop_timer *t)
 								     FORBID_MAX;
 			g->forbid_until = loop_now() + g->forbid;
 		}
-		g->streak = 0;
+		g->unleased_polls = 0;
 		lock_put(&g->lock);
 		group_put(g);
 	}
@@ -268,9 +272,9 @@ static void lease_begin(struct poll_group *g)
 	lock_get(&leases.lock);
 	if (!g->leased) {
 		g->leased = true;
-		if (g->lasted > 4)
+		if (g->renewed > 4)
 			g->forbid /= 2;
-		g->lasted = 0;
+		g->renewed = 0;
 		if (g->in_loop)
 			loop_fd_mod(&g->lf, 0);
 		lease_watch(g);
@@ -279,8 +283,8 @@ static void lease_begin(struct poll_group *g)
 	lease_rings(g, true);
 }
 
-/* A poller leaves something owed and may never come back. */
-static void owing(struct poll_group *g)
+/* A poller leaves sources to be run again, and may never poll again. */
+static void watch_again(struct poll_group *g)
 {
 	lock_assert_held(&g->lock);
 	if (any_armed(g)) {
@@ -292,9 +296,9 @@ static void owing(struct poll_group *g)
 	lock_put(&leases.lock);
 }
 
-/* exit() waits for nothing, but what can be paid at once is: a peer whose last
- * message was taken should not find it unanswered. */
-__attribute__((destructor)) static void pay_at_exit(void)
+/* exit() waits for nothing, but acknowledgements that can be sent at once are sent: the
+ * peer should learn that its last message was received. */
+__attribute__((destructor)) static void run_at_exit(void)
 {
 	struct poll_group *g;
 
@@ -312,8 +316,8 @@ __attribute__((destructor)) static void pay_at_exit(void)
 
 /* ---- polling ---------------------------------------------------------------- */
 
-/* A leased group of rings in which nothing is to be done. */
-static inline bool all_quiet(struct poll_group *g)
+/* A leased group that has rings alone, none of which has anything to do. */
+static inline bool all_idle(struct poll_group *g)
 {
 	struct poll_source *s;
 
@@ -321,7 +325,7 @@ static inline bool all_quiet(struct poll_group *g)
 	    atomic_load_explicit(&g->n, memory_order_relaxed) || !list_empty(&g->again))
 		return false;
 	list_for_each(s, &g->rings, link)
-		if (!s->quiet || !s->quiet(s))
+		if (!s->idle || !s->idle(s))
 			return false;
 	return true;
 }
@@ -331,11 +335,12 @@ __attribute__((noinline)) static void run_group(struct poll_group *g)
 	unsigned n = atomic_load_explicit(&g->n, memory_order_relaxed);
 	bool moved = true;
 
-	/* Who has armed a CQ and polls it once more before sleeping would find what came
-	 * since, and be woken for it all the same: as on hardware, but as rarely. */
-	if (!g->leased && ++g->streak < LEASE_AFTER && any_armed(g))
+	/* A program that has armed a CQ polls it once more before it sleeps. If this poll
+	 * received what has come since, the program would find it and be woken for it all
+	 * the same. That is allowed, as on hardware, but should be as rare as there. */
+	if (!g->leased && ++g->unleased_polls < LEASE_AFTER && any_armed(g))
 		return;
-	if (!g->leased && g->streak >= LEASE_AFTER &&
+	if (!g->leased && g->unleased_polls >= LEASE_AFTER &&
 	    (!g->forbid || loop_now() >= g->forbid_until))
 		lease_begin(g);
 	if (n <= DIRECT_MAX) {
@@ -345,9 +350,9 @@ __attribute__((noinline)) static void run_group(struct poll_group *g)
 		run_again(g, false);
 		run_ready(g, false);
 	}
-	g->vain = moved ? 0 : g->vain + 1;
+	g->idle_polls = moved ? 0 : g->idle_polls + 1;
 	if (!list_empty(&g->again) && !g->leased)
-		owing(g);
+		watch_again(g);
 }
 
 static inline void poll_group(struct poll_group *g)
@@ -358,9 +363,9 @@ static inline void poll_group(struct poll_group *g)
 	atomic_store_explicit(&g->polls,
 			      atomic_load_explicit(&g->polls, memory_order_relaxed) + 1,
 			      memory_order_relaxed);
-	if (all_quiet(g)) {
-		g->vain++;
-		cpu_relax(); /* leaves the core to a sibling that may be the peer */
+	if (all_idle(g)) {
+		g->idle_polls++;
+		cpu_relax(); /* for the sibling of this core, which may run the peer */
 	} else {
 		run_group(g);
 	}
@@ -382,18 +387,18 @@ void poll_run(struct dev_cq *cq)
 			lock_put(&l->lock);
 		}
 	}
-	yield = g->vain > YIELD_AFTER && g->vain % YIELD_EACH == 0;
+	yield = g->idle_polls > YIELD_AFTER && g->idle_polls % YIELD_EACH == 0;
 	lock_put(&g->lock);
 	if (yield)
 		sched_yield();
 }
 
-/* Back to the thread; and what pollers left owed is paid, since the application
- * is about to sleep. */
+/* Ends a lease, as a CQ was armed. What pollers have left to be run again is run, since
+ * the application is about to sleep. */
 static void give_back(struct poll_group *g)
 {
 	lock_assert_held(&g->lock);
-	g->streak = 0;
+	g->unleased_polls = 0;
 	if (g->leased) {
 		lock_get(&leases.lock);
 		if (g->leased)
@@ -407,8 +412,8 @@ static void give_back(struct poll_group *g)
 	}
 }
 
-/* What has come by now, and what is owed. */
-static void settle(struct poll_group *g)
+/* Runs all sources that may have something to do. */
+static void run_pending(struct poll_group *g)
 {
 	lock_assert_held(&g->lock);
 	if (g->n <= DIRECT_MAX) {
@@ -420,7 +425,7 @@ static void settle(struct poll_group *g)
 	run_again(g, true);
 }
 
-/* For each group that g polls for. */
+/* Calls run() for each group that g links to. */
 static void each_linked(struct poll_group *g, void (*run)(struct poll_group *g))
 {
 	for (unsigned i = 0;; i++) {
@@ -440,15 +445,15 @@ static void each_linked(struct poll_group *g, void (*run)(struct poll_group *g))
 	}
 }
 
-/* The CQ is armed under its group's lock, so that the thread cannot bring anything
- * between that and the end of the call. */
+/* The CQ is armed with its group's lock held, so that the loop thread does not receive
+ * anything between that and the end of the call. */
 void poll_arm(struct dev_cq *cq, bool solicited_only)
 {
 	struct poll_group *g = cq->group;
 
-	each_linked(g, settle);
+	each_linked(g, run_pending);
 	lock_get(&g->lock);
-	settle(g);
+	run_pending(g);
 	cq_arm(cq, solicited_only);
 	give_back(g);
 	lock_put(&g->lock);
@@ -577,7 +582,7 @@ void poll_cq_fini(struct dev_cq *cq)
 	struct poll_group *g = cq->group;
 
 	lock_get(&leases.lock);
-	list_del(&g->lease); /* watched without a lease, too: owing() */
+	list_del(&g->lease); /* watched without a lease, too: watch_again() */
 	g->leased = false;
 	lock_put(&leases.lock);
 	lock_get(&g->lock);

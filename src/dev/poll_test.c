@@ -124,7 +124,7 @@ struct stream {
 	struct rig *r;
 	int peer;	/* the other end of its socket: a byte is a message; -1: a ring */
 	int waiting;	/* messages in its ring */
-	bool quiet;	/* what quiet() answers */
+	bool idle;	/* what idle() answers */
 	int owed;	/* so many calls of progress() leave something owed */
 	int follow;	/* so many messages come while progress() handles one */
 	bool late;	/* a message comes while the lease is taken back */
@@ -177,12 +177,12 @@ static bool stream_progress(struct poll_source *src, bool by_thread)
 	return moved;
 }
 
-static bool stream_quiet(struct poll_source *src)
+static bool stream_idle(struct poll_source *src)
 {
 	struct stream *s = container_of(src, struct stream, src);
 
 	s->asked++;
-	return s->quiet;
+	return s->idle;
 }
 
 static void stream_lease(struct poll_source *src, bool leased)
@@ -209,7 +209,7 @@ static void add(struct stream *s, struct rig *r, struct ibv_cq *cq, bool ring)
 	if (!ring)
 		CHECK_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sv), 0);
 	*s = (struct stream){
-		.src = { .fd = sv[0], .progress = stream_progress, .quiet = stream_quiet,
+		.src = { .fd = sv[0], .progress = stream_progress, .idle = stream_idle,
 			 .lease = stream_lease },
 		.r = r,
 		.peer = sv[1],
@@ -278,7 +278,7 @@ static int polled(struct ibv_cq *cq)
 	return ibv_poll_cq(cq, 64, wc);
 }
 
-/* Polls in vain until the group is leased; returns how often, -1: it never was. */
+/* Polls until the group is leased; returns how often, -1: it never was. */
 static int poll_to_lease(struct ibv_cq *cq)
 {
 	for (int n = 1; n <= 1000; n++) {
@@ -313,7 +313,7 @@ static bool fired(void)
 
 /* ---- begin and end of a lease ----------------------------------------------------- */
 
-/* An event-driven program polls once or twice in vain before it sleeps: no lease for
+/* An event-driven program polls once or twice before it sleeps: no lease for
  * that. */
 static void after_a_few_empty_polls(void)
 {
@@ -628,11 +628,11 @@ static void much_data_is_waited_for(void)
 }
 
 /* Rings that say that there is nothing are left alone, by pollers with a lease. */
-static void quiet_rings_are_left_alone(void)
+static void idle_rings_are_left_alone(void)
 {
 	REQUIRE(rig_up(&r, (struct rig_opt){ .cqe = 64 }));
 	add(&ring, &r, r.rcq, true);
-	ring.quiet = true;
+	ring.idle = true;
 	CHECK(poll_to_lease(r.rcq) > 0);
 	CHECK(ring.by_poller > 0);
 	CHECK_EQ(ring.asked, 0); /* it counts with a lease alone */
@@ -641,13 +641,13 @@ static void quiet_rings_are_left_alone(void)
 	CHECK_EQ(ring.asked, 1);
 	CHECK_EQ(ring.by_poller, 0);
 	message(&ring);
-	ring.quiet = false;
+	ring.idle = false;
 	CHECK_EQ(polled(r.rcq), 1);
-	/* What is owed has to be paid, however quiet it is. */
+	/* What is to be done again is done, even if idle() says that there is nothing. */
 	ring.owed = 1;
 	message(&ring);
 	CHECK_EQ(polled(r.rcq), 1);
-	ring.quiet = true;
+	ring.idle = true;
 	seen_nothing(&ring);
 	CHECK_EQ(polled(r.rcq), 0);
 	CHECK_EQ(ring.by_poller, 1);
@@ -713,7 +713,7 @@ int main(int argc, char **argv)
 	T_RUN(two_cqs_link_to_one_group);
 	T_RUN(something_owed_is_paid_by_the_next_pass);
 	T_RUN(much_data_is_waited_for);
-	T_RUN(quiet_rings_are_left_alone);
+	T_RUN(idle_rings_are_left_alone);
 	T_RUN(pollers_do_not_wait_for_each_other);
 	return t_done();
 }

@@ -199,8 +199,8 @@ int post_recv(struct dev_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **ba
 	}
 	if (qp->qp.state == IBV_QPS_ERR && qp->flushed) {
 		rq_flush_locked(qp);
-	} else if (any && qp->rnr_told) {
-		qp->rnr_told = false;
+	} else if (any && qp->recv_awaited) {
+		qp->recv_awaited = false;
 		tr = qp->tr;
 	}
 	lock_put(&qp->lock);

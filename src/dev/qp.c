@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Queue pairs: life and query. Moves are in modify.c and qp_state.c, work in
- * post.c, its end in complete.c. */
+/* Queue pairs: creating, destroying, asking. Transitions are in modify.c and qp_state.c,
+ * work requests in post.c, completions in complete.c. */
 #include "base/log.h"
 #include "dev/complete.h"
 #include "dev/poll.h"
@@ -57,7 +57,7 @@ static int count_check(void)
 	return 0;
 }
 
-/* An XRC send QP has no receive side: what is given for one is not looked at. */
+/* An XRC send QP has no receive side: attributes of it are ignored. */
 static bool has_recv(enum ibv_qp_type type)
 {
 	return type != IBV_QPT_XRC_SEND && type != IBV_QPT_XRC_RECV;
@@ -293,7 +293,7 @@ void qp_clear_locked(struct dev_qp *qp)
 	if (qp->cur_valid && (qp->srq || qp->xrc))
 		atomic_fetch_sub(&(qp->srq ? qp->srq : qp->xrc->srq)->rq.outstanding, 1);
 	if (qp->xrc) {
-		xrc_taken_locked(qp);
+		xrc_recv_done_locked(qp);
 		xrc_stop_waiting_locked(qp);
 	}
 	qp->cur_valid = false;
@@ -301,12 +301,12 @@ void qp_clear_locked(struct dev_qp *qp)
 	qp->sq.done = qp->sq.next = qp->sq.tail = qp->sq.begun = 0;
 	qp->rq.head = qp->rq.tail = 0;
 	atomic_store(&qp->rq.outstanding, 0);
-	qp->flushed = qp->comm_est_sent = qp->sqd_armed = qp->rnr_told = false;
+	qp->flushed = qp->comm_est_sent = qp->sqd_armed = qp->recv_awaited = false;
 	memset(&qp->attr, 0, sizeof(qp->attr));
 	memset(&qp->local_gid, 0, sizeof(qp->local_gid));
 }
 
-/* handle_gone: the application's part of it went before (XRC). */
+/* handle_gone: qp_handle_fini() was called before (XRC). */
 static void end(struct dev_qp *qp, bool handle_gone)
 {
 	struct ibv_qp_attr reset = { .qp_state = IBV_QPS_RESET };

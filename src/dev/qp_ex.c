@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* ibv_create_qp_ex and the ibv_wr_*() builders.
  *
- * A builder fills the entry behind those that are posted; nobody looks there
- * until ibv_wr_complete() moves the tail over all of them at once. The lock from
- * start to complete is not qp->lock: the application may poll meanwhile. It keeps
- * out other threads' builders and, on these QPs, ibv_post_send. The first error
- * is remembered; complete returns it and posts nothing. */
+ * A builder fills the entry behind those that are posted. It is not used until
+ * ibv_wr_complete() moves the tail over all new entries at once. The lock that is held
+ * from start to complete is not qp->lock: the application may poll meanwhile. It excludes
+ * builders of other threads and, on these QPs, ibv_post_send. The first error is
+ * remembered; ibv_wr_complete() returns it and posts nothing. */
 #include "base/log.h"
 #include "dev/transport.h"
 #include "dev/verbs.h"
@@ -24,7 +24,7 @@ static void note(struct dev_qp *qp, int ret)
 		qp->build.err = -ret;
 }
 
-/* ---- the region ------------------------------------------------------------- */
+/* ---- start, complete, abort ------------------------------------------------- */
 
 bool qp_ex_enter(struct dev_qp *qp)
 {
@@ -369,14 +369,14 @@ static void qp_ex_init(struct dev_qp *qp, uint64_t send_ops)
 
 	qp->is_ex = true;
 	qp->send_ops = send_ops;
-	/* A thread that enters twice is told so instead of hanging. */
+	/* A thread that locks it twice gets an error and does not hang. */
 	pthread_mutexattr_init(&attr);
 	pthread_mutexattr_settype(&attr, PTHREAD_MUTEX_ERRORCHECK);
 	pthread_mutex_init(&qp->build.lock, &attr);
 	pthread_mutexattr_destroy(&attr);
 }
 
-/* A PD, but for an XRC receive QP, which has a domain. */
+/* Every QP has a PD; an XRC receive QP has an XRC domain instead. */
 static int owner_check(const struct dev_ctx *ctx, const struct ibv_qp_init_attr_ex *a)
 {
 	if (a->qp_type == IBV_QPT_XRC_RECV) {

@@ -21,7 +21,7 @@ enum { PER_PORT = 256, TRIES = 64, BACKLOG = 1024, PER_ROUND = 64 };
 struct qpn_port {
 	struct list link;
 	uint16_t port;
-	int tcp, udp; /* udp only holds the number: datagrams come with UD */
+	int tcp, udp; /* udp reserves the port for datagrams, and is not used yet */
 	bool listening;
 	void (*incoming)(int fd);
 	struct loop_fd lf;
@@ -148,8 +148,9 @@ void qpn_put(uint32_t qpn)
 	lock_put(&qpns.lock);
 }
 
-/* Out of descriptors: the queue must be drained all the same, or the loop would
- * spin. A descriptor kept in reserve takes the connection and drops it. */
+/* Without a free descriptor the accept queue must be emptied all the same, or the loop
+ * would spin. A descriptor is kept in reserve: it is closed, the connection is accepted
+ * with its number, and closed. */
 static int reserve = -1; /* opened with the first listener; then the loop thread's */
 
 static void reserve_open(void)
@@ -214,7 +215,7 @@ int qpn_listen(uint32_t qpn, void (*incoming)(int fd))
 		p->lf = (struct loop_fd){ .fd = p->tcp, .events = EPOLLIN, .ready = lf_ready };
 		p->incoming = incoming;
 		if (!any_listens())
-			reserve_open(); /* the thread does not look at it yet */
+			reserve_open(); /* the loop thread does not use it yet */
 		if (listen(p->tcp, BACKLOG))
 			ret = -errno;
 		else

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* What the device says of itself. Every promise here is kept somewhere; what is
- * zero is refused where it would be used. */
+/* The attributes of the device. What they promise is kept, and what is zero is refused
+ * where it would be used. */
 #include "base/log.h"
 #include "dev/gid.h"
 #include "dev/verbs.h"
@@ -19,8 +19,8 @@
 
 enum { VENDOR_PART = 1, HW_VER = 1 };
 
-/* A connected QP needs a descriptor, and what else runs in the process some more:
- * as many QPs as can be connected at once. */
+/* As many QPs as can be connected at once: each may need a descriptor, and the rest of
+ * the process needs some, too. */
 static int max_qp(void)
 {
 	struct rlimit rl = { .rlim_cur = 1024 };
@@ -96,7 +96,7 @@ int query_device_ex(const struct ibv_query_device_ex_input *input,
 	return 0;
 }
 
-/* As the other providers have it: the clock is a number, all of it in tv_nsec. */
+/* As other providers do: the whole value of the clock is in tv_nsec. */
 int query_rt_values(struct ibv_values_ex *values)
 {
 	if (values->comp_mask & ~(uint32_t)IBV_VALUES_MASK_RAW_CLOCK)

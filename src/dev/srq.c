@@ -116,7 +116,8 @@ static int xrc_join(struct dev_srq *srq, struct dev_xrcd *xrcd, struct dev_cq *c
 	return 0;
 }
 
-/* Nobody receives into it any more, and its completions are gone, as mlx5 has it. */
+/* After return no message is received into it, and its completions are removed, as mlx5
+ * does. */
 static void xrc_leave(struct dev_srq *srq)
 {
 	struct dev_cq *poll_cq;
@@ -211,9 +212,9 @@ void srq_query(struct dev_srq *srq, struct ibv_srq_attr *attr)
 	lock_put(&srq->lock);
 }
 
-/* As many waiting QPs as there are new receives are told to go on, first come
- * first served; the peers of the others try again by their RNR timers. The QP is
- * pinned meanwhile: its destruction waits. */
+/* Calls recv_posted() for as many waiting QPs as there are new receives, in the order of
+ * their waiting; the peers of the others try again by their RNR timers. The QP is pinned
+ * meanwhile: its destruction waits. */
 static void wake_waiting(struct dev_srq *srq, uint32_t n)
 {
 	const struct dev_transport *tr;
@@ -301,7 +302,7 @@ int srq_take_locked(struct dev_srq *srq, struct dev_qp *qp)
 			list_add_tail(&srq->waiting, &qp->srq_wait);
 		ret = -ENOENT;
 	} else {
-		/* It waits no longer: a wake-up of its own would be lost on it. */
+		/* It does not wait any more: the next new receive is for another QP. */
 		list_del(&qp->srq_wait);
 		rqe_copy(qp->cur, rq_at(rq, rq->head++));
 		low = rq->tail - rq->head < srq->limit;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The device's services for a transport: receives out, completions in, and the
- * ways a QP fails. */
+/* The device's services for a transport: giving receives, making completions, failing a
+ * QP. */
 #include "dev/transport.h"
 #include "base/log.h"
 #include "dev/complete.h"
@@ -103,7 +103,7 @@ int recv_take(struct dev_qp *qp, uint32_t srqn)
 	} else if (qp->srq) {
 		ret = srq_take_locked(qp->srq, qp);
 	} else if (qp->rq.head == qp->rq.tail) {
-		qp->rnr_told = qp_waits_for_recv(qp);
+		qp->recv_awaited = qp_waits_for_recv(qp);
 		ret = -ENOENT;
 	} else {
 		rqe_copy(qp->cur, rq_at(&qp->rq, qp->rq.head++));
@@ -129,8 +129,8 @@ void recv_done(struct dev_qp *qp, const struct ibv_wc *wc, bool solicited)
 
 /* ---- failing ---------------------------------------------------------------- */
 
-/* ERR and RESET: somebody was faster, or the application has done it itself and
- * flushes; both are right. */
+/* Not in ERR and RESET: the QP has failed before, or the application has moved it there
+ * itself and flushes it. */
 static bool may_fail_locked(const struct dev_qp *qp)
 {
 	return qp->qp.state != IBV_QPS_ERR && qp->qp.state != IBV_QPS_RESET;
@@ -166,7 +166,7 @@ void qp_fail_send(struct dev_qp *qp, uint32_t idx, enum ibv_wc_status status,
 		sq_at(sq, i)->finished = 1;
 	sq_retire_locked(qp);
 	if (!may_fail_locked(qp)) {
-		lock_put(&qp->lock); /* the CQ overran on the way */
+		lock_put(&qp->lock); /* the CQ has overrun meanwhile */
 		return;
 	}
 	if (sq->done == sq->tail) {

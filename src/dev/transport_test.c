@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The contract of transports: which QP gets which, and that a transport without connections
- * needs the mandatory members alone. */
+/* The contract of transports: which QP gets which, and that a transport without
+ * connections needs the mandatory members alone. */
 #include "tests/t.h"
 
 #include "dev/transport.h"
@@ -102,7 +102,7 @@ static void nobody_is_told_of_a_receive(void)
 
 	REQUIRE(ud_up(&r, false));
 	CHECK_EQ(recv_take(to_qp(r.qp), 0), -ENOENT);
-	CHECK(!to_qp(r.qp)->rnr_told);
+	CHECK(!to_qp(r.qp)->recv_awaited);
 	CHECK_EQ(rig_recv(&r, 1), 0);
 	CHECK_EQ(recv_take(to_qp(r.qp), 0), 0);
 	rig_down(&r);

@@ -29,11 +29,11 @@ int device_open(struct ibv_device *dev, struct dev_ctx **out);
 int device_close(struct dev_ctx *ctx);
 /* A context is open, or was closed and still has objects. */
 bool device_has_contexts(void);
-/* An object of ctx comes and goes. */
+/* An object was made on ctx, or is freed. */
 void ctx_get(struct dev_ctx *ctx);
 void ctx_put(struct dev_ctx *ctx);
-/* Calls fn for every open context; no lock of the device order but the evq's
- * may be taken in it. */
+/* Calls fn for every open context, with device_lock held: fn may lock the context's evq
+ * alone. */
 void device_each_ctx(void (*fn)(struct dev_ctx *ctx, int arg), int arg);
 
 void query_device(struct ibv_device_attr *attr);
@@ -100,7 +100,7 @@ int mw_bind(struct dev_qp *qp, struct dev_mw *mw, const struct ibv_mw_bind *bind
  * this type. Whether it can be carried out is seen later, by mw_execute(). */
 int mw_wqe_fill(struct wqe *w, enum ibv_mw_type type, const struct ibv_mw *mw,
 		uint32_t rkey, const struct ibv_mw_bind_info *info);
-/* Carries out a local work request (wqe_is_local); says in the log why not. */
+/* Carries out a bind or a local invalidate; logs why it cannot. */
 enum ibv_wc_status mw_execute(struct dev_qp *qp, const struct wqe *w);
 
 int channel_create(struct dev_ctx *ctx, struct dev_channel **out);
@@ -116,12 +116,13 @@ int cq_create(struct dev_ctx *ctx, int cqe, void *context, struct dev_channel *c
 int cq_destroy(struct dev_cq *cq);
 int cq_resize(struct dev_cq *cq, int cqe);
 int cq_poll(struct dev_cq *cq, int n, struct ibv_wc *wc);
-/* How many there are, after progress if there were none; another poller may take them. */
+/* How many completions there are, after progress if there were none. Another poller may
+ * get them. */
 uint32_t cq_waiting(struct dev_cq *cq);
-/* One completion and its stamp; nothing but the ring is looked at. False: there is
+/* One completion and its stamp, from the ring alone, without progress. False: there is
  * none. */
 bool cq_next(struct dev_cq *cq, struct ibv_wc *wc, uint64_t *stamp);
-/* The CQ alone: nobody sees to its streams (poll_arm()). */
+/* Arms the CQ without progress: poll_arm() calls it. */
 void cq_arm(struct dev_cq *cq, bool solicited_only);
 int cq_req_notify(struct dev_cq *cq, bool solicited_only);
 void cq_ack_events(struct dev_cq *cq, unsigned n);
@@ -159,12 +160,12 @@ int srq_take_locked(struct dev_srq *srq, struct dev_qp *qp) REQUIRES(qp->lock);
 void srq_forget_qp(struct dev_srq *srq, struct dev_qp *qp);
 
 int qp_create(struct dev_pd *pd, struct ibv_qp_init_attr *attr, struct dev_qp **out);
-/* attr->xrcd is set; a PD is only remembered. */
+/* attr->xrcd is set. A PD in attr is stored in the public struct and not used. */
 int qp_create_xrc_recv(struct ibv_qp_init_attr_ex *attr, struct dev_qp **out);
 /* Also of a handle. */
 int qp_destroy(struct dev_qp *qp);
-/* What every ibv_qp has: its part in events, and references. Number, type and
- * qp_context are set. xrcd or NULL. */
+/* Fills what every struct ibv_qp has, that of a handle included: what events need, and
+ * references. Number, type and qp_context are set before. xrcd may be NULL. */
 void qp_handle_init(struct dev_qp *h, struct dev_ctx *ctx, struct dev_xrcd *xrcd);
 /* Returns when its events are acknowledged. */
 void qp_handle_fini(struct dev_qp *h);
@@ -199,7 +200,8 @@ int qp_wr_complete(struct dev_qp *qp);
 void qp_wr_abort(struct dev_qp *qp);
 int qp_create_ex(struct dev_ctx *ctx, struct ibv_qp_init_attr_ex *attr,
 		 struct dev_qp **out);
-/* A post from elsewhere, on a QP that is_ex; false if the thread is building. */
+/* Excludes builders, for a post by other means on a QP that is_ex. False: this thread is
+ * building. */
 bool qp_ex_enter(struct dev_qp *qp);
 void qp_ex_leave(struct dev_qp *qp);
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Entries of a send queue: what each opcode needs and allows, and the one way to
- * fill an entry. ibv_post_send() has the whole request in hand, the ibv_wr_*()
- * builders get it piece by piece; both go through begin, set and check. Private
- * to dev. All return 0 or -errno and say in the log what is wrong. */
+/* Entries of a send queue: what each opcode needs and allows, and the one way to fill an
+ * entry. ibv_post_send() gets a whole request, the ibv_wr_*() builders get it piece by
+ * piece; both call wqe_begin(), wqe_set_*() and wqe_check_locked(). For src/dev alone.
+ * All return 0 or -errno and log what is wrong. */
 #ifndef ANYRDMA_DEV_WQE_H
 #define ANYRDMA_DEV_WQE_H
 

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Design notes. On hardware a domain belongs to an inode, so that processes can
- * share it. Here it belongs to an inode within the process: whether another
- * process has one for the same file is not asked, as two processes that each
- * create it (O_CREAT) work with both. A process that does *not* create it counts
- * on another one's, which it cannot have: EOPNOTSUPP.
+/* Design notes. On hardware a domain belongs to an inode, so that processes can share it.
+ * Here it belongs to an inode within the process. Two processes that each create a domain
+ * for the same file (O_CREAT) have two: this works as long as they do not use each
+ * other's objects. A process that does *not* create it needs that of another process,
+ * which it cannot have: EOPNOTSUPP.
  *
- * An SRQ may be destroyed while targets receive into it. They are found on
- * srq->targets; one that is in the middle of a message is pinned, its transport
- * fails the message (recv_lost), and the destruction waits until it has let go. */
+ * An SRQ may be destroyed while targets receive into it. They are on srq->targets. One
+ * that is in the middle of a message is pinned, its transport fails the message
+ * (recv_lost), and the destruction waits until the target does not use the SRQ any
+ * more. */
 #include "dev/xrc.h"
 
 #include "base/fdset.h"
@@ -53,7 +54,7 @@ static void xrc_lock(void)
 		return;
 	for (int i = 0; i < BUCKETS; i++)
 		list_init(&xrc.srqs[i]);
-	/* As with keys: a number that a peer guesses should not be a good one. */
+	/* Numbers, like keys, should not be easy to guess. */
 	if (getrandom(&xrc.next, sizeof(xrc.next), GRND_NONBLOCK) != sizeof(xrc.next))
 		xrc.next = (uint32_t)(uintptr_t)&xrc * 2654435761u;
 	xrc.ready = true;
@@ -278,7 +279,7 @@ int xrc_take_locked(struct dev_qp *qp, uint32_t srqn)
 	return ret;
 }
 
-void xrc_taken_locked(struct dev_qp *qp)
+void xrc_recv_done_locked(struct dev_qp *qp)
 {
 	lock_assert_held(&qp->lock);
 	xrc_lock();
@@ -312,7 +313,7 @@ struct dev_pd *xrc_pd(struct dev_qp *qp, uint32_t srqn)
 	return pd;
 }
 
-/* Calls the transport of a target that is pinned meanwhile, without the lock. */
+/* Calls the transport of a target, without the lock; the target is pinned meanwhile. */
 static void target_tell(struct xrc_target *t, bool lost) REQUIRES(xrc.lock) NO_TSA;
 static void target_tell(struct xrc_target *t, bool lost)
 {
@@ -359,7 +360,7 @@ void xrc_srq_del(struct dev_srq *srq)
 		t = list_entry(srq->targets.next, struct xrc_target, srq_link);
 		if (t->filling) {
 			target_tell(t, true);
-			/* Somebody else may be about to end it: ERR, RESET. */
+			/* Another thread may be about to end it (ERR, RESET). */
 			if (t->srq == srq && t->filling)
 				lock_wait(&xrc.lock, &xrc.changed);
 			continue;
@@ -483,7 +484,7 @@ struct dev_qp *xrc_qp_close(struct dev_qp *h)
 		list_del(&h->handle_link);
 	last = t->disowned && list_empty(&t->handles);
 	if (last)
-		list_del(&t->link); /* nobody opens it any more */
+		list_del(&t->link); /* ibv_open_qp() does not find it any more */
 	xrc_unlock();
 	return last ? real : NULL;
 }

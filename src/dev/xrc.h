@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Extended reliable connections (InfiniBand 1.5, annex A14), inside one process.
  *
- * A domain holds XRC SRQs, which have numbers, and receive QPs ("targets"). A
- * peer's send QP is connected to a target and names in every request the SRQ it
- * is for: a receive comes from that SRQ and completes on that SRQ's CQ, and the
- * SRQ's PD is the one that remote access is checked against. A target has no PD,
- * no CQ and no queues of its own; any number of handles (ibv_open_qp) may stand
- * for it, and it lives as long as one does.
+ * A domain has XRC SRQs, which have numbers, and receive QPs, called *targets* here. A
+ * send QP of a peer is connected to a target. Each of its requests names an SRQ: the
+ * receive comes from that SRQ and completes on the SRQ's CQ, and remote access is checked
+ * against the SRQ's PD. A target has no PD, no CQ and no queues of its own. Any number of
+ * handles (ibv_open_qp) may refer to it; it exists as long as one of them.
  *
- * Locks: xrc.c has one for everything here, between qp->lock and srq->lock. */
+ * xrc.lock (xrc.c) guards everything here. */
 #ifndef ANYRDMA_DEV_XRC_H
 #define ANYRDMA_DEV_XRC_H
 
@@ -46,19 +45,20 @@ int xrcd_open(struct dev_ctx *ctx, const struct ibv_xrcd_init_attr *attr,
 	      struct dev_xrcd **out);
 int xrcd_close(struct dev_xrcd *xrcd);
 
-/* The CQ in whose poll group the streams of all XRC QPs of the process are: never
- * filled, linked to by the CQs of XRC SRQs and of send QPs. One for all, as an answer
- * travels on another stream than the request and its acknowledgement: who polls for
- * the one must not leave the other to the thread. It lives as long as the process. */
+/* The CQ whose poll group has the sources of all XRC QPs of the process. It gets no
+ * completions; the groups of the CQs of XRC SRQs and of XRC send QPs link to its group.
+ * It is one for all, as the answer to a message comes on another connection than the
+ * message's acknowledgement: a poller that waits for one must not leave the other to the
+ * loop thread. It exists as long as the process. */
 int xrc_poll_cq(struct dev_cq **out);
 
 /* ---- SRQs: srq.c calls these for those with a domain ---------------------- */
 
 /* Gives it a number. */
 void xrc_srq_add(struct dev_srq *srq);
-/* Nobody finds it any more; messages that are being received into it fail. */
+/* Requests do not find it any more. Messages that are being received into it fail. */
 void xrc_srq_del(struct dev_srq *srq);
-/* n receives were posted: as many targets that wait are told. */
+/* n receives were posted: calls recv_posted() for so many targets that wait. */
 void xrc_srq_posted(struct dev_srq *srq, uint32_t n);
 
 /* ---- targets --------------------------------------------------------------- */
@@ -69,9 +69,9 @@ void xrc_target_del(struct dev_qp *qp);
 
 /* recv_take() of a target. -EINVAL: the domain has no such SRQ. */
 int xrc_take_locked(struct dev_qp *qp, uint32_t srqn) REQUIRES(qp->lock);
-/* qp->cur is no longer the SRQ's. */
-void xrc_taken_locked(struct dev_qp *qp) REQUIRES(qp->lock);
-/* It waits for no receive any more. */
+/* qp->cur was completed or dropped: the target does not use the SRQ any more. */
+void xrc_recv_done_locked(struct dev_qp *qp) REQUIRES(qp->lock);
+/* The target does not wait for a receive any more. */
 void xrc_stop_waiting_locked(struct dev_qp *qp) REQUIRES(qp->lock);
 /* The PD of an SRQ of the target's domain, or NULL. Only to compare with: the
  * SRQ may be destroyed at any time. */

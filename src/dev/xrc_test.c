@@ -294,8 +294,8 @@ static void looked_lease(struct poll_source *s, bool leased)
 	(void)leased;
 }
 
-/* The answer to a message comes to a receive QP, the acknowledgement of it to a send QP: the
- * poller who waits for one of them progresses both. */
+/* The answer to a message comes to a receive QP, the acknowledgement of it to a send QP:
+ * the poller who waits for one of them progresses both. */
 static void one_poller_for_both_directions(void)
 {
 	struct looked at[2];

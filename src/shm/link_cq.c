@@ -14,7 +14,7 @@ static bool cq_progress(struct poll_source *src, bool by_thread)
 	return moved;
 }
 
-static bool cq_quiet(struct poll_source *src)
+static bool cq_idle(struct poll_source *src)
 {
 	return link_seems_idle(container_of(src, struct link_cq, src)->l);
 }
@@ -70,7 +70,7 @@ int link_cq_join(struct link *l, struct dev_cq *cq, struct link_cq **out)
 	m->streams = 1;
 	m->src.fd = -1;
 	m->src.progress = cq_progress;
-	m->src.quiet = cq_quiet;
+	m->src.idle = cq_idle;
 	m->src.lease = cq_lease;
 	ret = poll_add(cq, &m->src);
 	if (ret) {

@@ -136,7 +136,7 @@ static bool was_refused(void)
 	bool told;
 
 	lock_get(&qp->lock);
-	told = qp->rnr_told;
+	told = qp->recv_awaited;
 	lock_put(&qp->lock);
 	return told;
 }

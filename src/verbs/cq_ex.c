@@ -31,13 +31,13 @@ static void ex_end_poll(struct ibv_cq_ex *cq)
 		ops->end_poll(ex_cq(cq));
 }
 
-/* Fields that the creator did not ask for. A NIC's provider has NULL there and
- * the program crashes; here it is told. */
+/* Fields that the CQ was not made with. A NIC's provider has NULL there, and the program
+ * crashes; here there is a line in the log. */
 static void absent(void)
 {
-	static atomic_flag told = ATOMIC_FLAG_INIT;
+	static atomic_flag logged = ATOMIC_FLAG_INIT;
 
-	if (!atomic_flag_test_and_set(&told))
+	if (!atomic_flag_test_and_set(&logged))
 		log_error("ibv_wc_read_*: the field is not in the wc_flags that the CQ "
 			  "was created with");
 }

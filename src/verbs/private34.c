@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* The private node: what provider libraries import from libibverbs. Programs
- * that link them (perftest, libfabric, UCX) load only if every name is here. No
- * provider ever gets a device from us, so behind its constructor, which
- * registers it, none of this is called for an object of ours.
- * ibv_query_gid_type, which programs call themselves, is in verbs/query.c. */
+ * that link them (perftest, libfabric, UCX) load only if every name is here. No provider
+ * ever gets a device from us: after its constructor, which registers it, none of this is
+ * called for an object of ours. ibv_query_gid_type, which programs call themselves, is in
+ * verbs/query.c. */
 #include "base/log.h"
 #include "verbs/export.h"
 

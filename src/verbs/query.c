@@ -53,7 +53,7 @@ EXPORT int _ibv_query_gid_ex(struct ibv_context *context, uint32_t port_num,
 	return -ret;
 }
 
-/* A negative errno on failure: this is how the verb has it. */
+/* On failure this verb returns a negative errno. */
 EXPORT ssize_t _ibv_query_gid_table(struct ibv_context *context,
 				    struct ibv_gid_entry *entries, size_t max_entries,
 				    uint32_t flags, size_t entry_size)
@@ -103,7 +103,7 @@ EXPORT int ibv_query_gid_type(struct ibv_context *context, uint8_t port_num,
 	return edge_minus_one(ret);
 }
 
-/* Registered memory is plain memory of the process: a fork needs no care. */
+/* Registered memory is not pinned: a fork needs no preparation. */
 EXPORT int ibv_fork_init(void)
 {
 	return 0;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Exported calls that this device does not have, each with its documented
- * refusal: sharing objects between processes needs a kernel's handles, dma-buf a
- * device that can reach it, and an Ethernet address a port that has one. */
+/* Exported verbs that this device does not have, each with its documented refusal:
+ * sharing objects between processes needs handles of the kernel, dma-buf needs a device
+ * that can access it, and an Ethernet address needs a port that has one. */
 #include "verbs/edge.h"
 
 static int refuse(const char *verb)
