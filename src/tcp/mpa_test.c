@@ -1,33 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The golden frames of tests/wire/ are written by hand from doc/wire.md. */
+#include "tcp/golden_test.h"
 #include "tcp/mpa.h"
-#include "tests/t.h"
-
-static size_t golden(const char *name, uint8_t *buf, size_t cap)
-{
-	const char *src = getenv("SOURCE");
-	char path[500], line[300], *p, *end;
-	size_t n = 0;
-	FILE *f;
-
-	snprintf(path, sizeof(path), "%s/tests/wire/%s.hex", src ? src : ".", name);
-	f = fopen(path, "r");
-	if (!f)
-		return 0;
-	while (fgets(line, sizeof(line), f)) {
-		if (line[0] == '#')
-			continue;
-		for (p = line; n < cap; p = end) {
-			unsigned long v = strtoul(p, &end, 16);
-
-			if (end == p)
-				break;
-			buf[n++] = (uint8_t)v;
-		}
-	}
-	fclose(f);
-	return n;
-}
 
 static const uint8_t addr4[16] = { [10] = 0xff, [11] = 0xff, [12] = 10, 77, 0, 2 };
 

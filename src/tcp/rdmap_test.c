@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include "tcp/crc32c.h"
+#include "tcp/golden_test.h"
 #include "tcp/rdmap.h"
-#include "tests/t.h"
+#include "tcp/term.h"
+
+#include <dirent.h>
 
 static struct rc_frame make(enum rc_op op)
 {
@@ -163,6 +166,197 @@ static void crc_vectors(void)
 	CHECK(!memcmp(out, "\x4e\x79\xdd\x46", 4));
 }
 
+/* ---- golden FPDUs ------------------------------------------------------------------ */
+
+#define CTL(type_, ...) \
+	{ \
+		.op = RC_CTL, .last = true, .qn = DDP_QN_CTL, \
+		.ctl = { .type = type_, __VA_ARGS__ } \
+	}
+
+static const struct {
+	const char *name;
+	struct rc_frame h;
+	const char *payload;
+} goldens[] = {
+	{ "fpdu_write",
+	  { .op = RC_WRITE, .last = true, .ack_req = true, .payload = 13, .stag = 0x11223344,
+	    .to = 0x0102030405060708 },
+	  "hello, world!" },
+	{ "fpdu_write_announced",
+	  { .op = RC_WRITE, .stag = 0x11223344, .to = 0x0102030405070000 },
+	  "" },
+	{ "fpdu_read_req",
+	  { .op = RC_READ_REQ, .last = true, .qn = DDP_QN_READ, .msn = 7,
+	    .read = { .sink_stag = 0x105, .size = 1u << 31, .src_stag = 0xcafe0001,
+		      .src_to = UINT64_MAX - 3 } },
+	  "" },
+	{ "fpdu_read_resp",
+	  { .op = RC_READ_RESP, .payload = 10, .stag = 0x105, .to = 65504 },
+	  "\xa0\xa1\xa2\xa3\xa4\xa5\xa6\xa7\xa8\xa9" },
+	{ "fpdu_send",
+	  { .op = RC_SEND, .last = true, .ack_req = true, .payload = 4, .msn = 2 },
+	  "ping" },
+	{ "fpdu_send_part",
+	  { .op = RC_SEND, .payload = 7, .msn = 3, .mo = 65504 },
+	  "0123456" },
+	{ "fpdu_send_inv",
+	  { .op = RC_SEND_INV, .last = true, .payload = 1, .msn = 4, .inv_stag = 0xabcdef01 },
+	  "a" },
+	{ "fpdu_send_se", { .op = RC_SEND_SE, .last = true, .msn = 5 }, "" },
+	{ "fpdu_send_se_inv",
+	  { .op = RC_SEND_SE_INV, .last = true, .payload = 2, .msn = 6,
+	    .inv_stag = 0xabcdef02 },
+	  "bc" },
+	{ "fpdu_imm",
+	  { .op = RC_IMM, .last = true, .msn = 8,
+	    .imm = { .imm = 0xdeadbeef, .kind = IMM_PREFIX } },
+	  "" },
+	{ "fpdu_imm_se",
+	  { .op = RC_IMM_SE, .last = true, .msn = 9,
+	    .imm = { .imm = 0xc0ffee, .kind = IMM_ALONE } },
+	  "" },
+	{ "fpdu_atomic_add",
+	  { .op = RC_ATOMIC_REQ, .last = true, .qn = DDP_QN_READ, .msn = 10,
+	    .atomic = { .opcode = RC_FETCH_ADD, .id = 0x4d, .stag = 0xabcdef01,
+			.to = 1ull << 40, .add_swap = 0x1111222233334444 } },
+	  "" },
+	{ "fpdu_atomic_swap",
+	  { .op = RC_ATOMIC_REQ, .last = true, .qn = DDP_QN_READ, .msn = 11,
+	    .atomic = { .opcode = RC_CMP_SWAP, .id = 0x4e, .stag = 0xabcdef01,
+			.to = (1ull << 40) + 8, .add_swap = 0x1111222233334444,
+			.compare = 0x5555666677778888 } },
+	  "" },
+	{ "fpdu_atomic_write",
+	  { .op = RC_ATOMIC_REQ, .last = true, .qn = DDP_QN_READ, .msn = 12,
+	    .atomic = { .opcode = RC_ATOMIC_WRITE, .id = 0x4f, .stag = 0xabcdef01,
+			.to = (1ull << 40) + 16, .add_swap = 0x0102030405060708 } },
+	  "" },
+	{ "fpdu_atomic_resp",
+	  { .op = RC_ATOMIC_RESP, .last = true, .qn = DDP_QN_ATOMIC_RESP, .msn = 1,
+	    .atomic_resp = { .id = 0x4d, .value = UINT64_MAX - 1 } },
+	  "" },
+	{ "fpdu_ctl_ack", CTL(CTL_ACK, .number = 0xabcdef), "" },
+	{ "fpdu_ctl_nak", CTL(CTL_NAK, .code = NAK_RNR, .timer = 31, .number = 1), "" },
+	{ "fpdu_ctl_resync", CTL(CTL_RESYNC, .number = 0xfffffe, .msn0 = 4, .msn1 = 5), "" },
+	{ "fpdu_ctl_recv_posted", CTL(CTL_RECV_POSTED), "" },
+	{ "fpdu_ctl_srq", CTL(CTL_SRQ, .number = 0x123456), "" },
+	{ "fpdu_ctl_user", CTL(CTL_USER, .code = 4, .len = 4, .data = { 0, 28, 'n', 'o' }), "" },
+};
+enum { GOLDENS = sizeof(goldens) / sizeof(goldens[0]), FPDU_MAX = 512 };
+
+/* All of an FPDU; its length. */
+static size_t fpdu_make(uint8_t *buf, const struct rc_frame *h, const char *payload, bool crc)
+{
+	size_t n = rdmap_encode(buf, h);
+	uint32_t trailer = rdmap_trailer(n, h->payload);
+
+	memcpy(buf + n, payload, h->payload);
+	n += h->payload;
+	memset(buf + n, 0, trailer);
+	n += trailer;
+	if (crc)
+		crc32c_put(buf + n - 4, crc32c(CRC32C_INIT, buf, n - 4));
+	return n;
+}
+
+static bool encodes(const uint8_t *want, size_t n, const struct rc_frame *h,
+		    const char *payload, bool crc)
+{
+	uint8_t got[FPDU_MAX];
+
+	return CHECK_EQ(fpdu_make(got, h, payload, crc), n) && CHECK(!memcmp(got, want, n));
+}
+
+static bool decodes(const uint8_t *fpdu, size_t n, const struct rc_frame *h)
+{
+	struct rc_frame got;
+	int len;
+
+	memset(&got, 0, sizeof(got)); /* what the message does not have */
+	len = rdmap_decode(fpdu, n, &got);
+	return CHECK(len > 0) &&
+	       CHECK_EQ((uint32_t)len + h->payload + rdmap_trailer((size_t)len, h->payload),
+			n) &&
+	       CHECK(!memcmp(&got, h, sizeof(got)));
+}
+
+/* With its CRC, and without one. */
+static void same_as(const char *name, const struct rc_frame *h, const char *payload)
+{
+	uint8_t fpdu[FPDU_MAX];
+	size_t n = golden(name, fpdu, sizeof(fpdu));
+	bool good;
+
+	REQUIRE(n > 4 && n < sizeof(fpdu));
+	good = encodes(fpdu, n, h, payload, true) && decodes(fpdu, n, h);
+	memset(fpdu + n - 4, 0, 4);
+	good = good && encodes(fpdu, n, h, payload, false) && decodes(fpdu, n, h);
+	if (!good)
+		diag("%s", name);
+}
+
+static void golden_fpdus(void)
+{
+	for (int i = 0; i < GOLDENS; i++)
+		same_as(goldens[i].name, &goldens[i].h, goldens[i].payload);
+}
+
+static void golden_terminate(void)
+{
+	struct rc_frame of = goldens[0].h, h;
+
+	of.ack_req = false; /* there is none on a plain stream */
+	memset(&h, 0, sizeof(h));
+	term_encode(&h, TERM_DDP_STAG, &of);
+	h.qn = DDP_QN_TERM;
+	same_as("fpdu_terminate", &h, "");
+	CHECK_EQ(term_decode(&h), TERM_DDP_STAG);
+}
+
+/* Every opcode and every control message has one, and no file is forgotten. */
+static void goldens_are_complete(void)
+{
+	const char *src = getenv("SOURCE");
+	unsigned ops = 1u << RC_TERMINATE, types = 0;
+	int files = 0;
+	char path[500];
+	struct dirent *e;
+	DIR *d;
+
+	for (int i = 0; i < GOLDENS; i++) {
+		ops |= 1u << goldens[i].h.op;
+		if (goldens[i].h.op == RC_CTL)
+			types |= 1u << goldens[i].h.ctl.type;
+	}
+	for (int op = 0; op < 16; op++)
+		CHECK_EQ(ops >> op & 1, strcmp(rc_op_str(op), "unknown") != 0);
+	CHECK_EQ(types, 1u << CTL_ACK | 1u << CTL_NAK | 1u << CTL_RESYNC |
+				1u << CTL_RECV_POSTED | 1u << CTL_SRQ | 1u << CTL_USER);
+	snprintf(path, sizeof(path), "%s/tests/wire", src ? src : ".");
+	d = opendir(path);
+	REQUIRE(d);
+	while ((e = readdir(d)))
+		files += !strncmp(e->d_name, "fpdu_", 5);
+	closedir(d);
+	CHECK_EQ(files, GOLDENS + 1);
+}
+
+/* The CRC is that of the whole FPDU: no bit of it may change. */
+static void a_changed_bit_is_seen(void)
+{
+	uint8_t buf[FPDU_MAX], crc[4];
+	size_t n = golden("fpdu_write", buf, sizeof(buf));
+
+	REQUIRE(n > 4);
+	for (size_t i = 0; i < (n - 4) * 8; i++) {
+		buf[i / 8] ^= (uint8_t)(1u << i % 8);
+		crc32c_put(crc, crc32c(CRC32C_INIT, buf, n - 4));
+		CHECK(memcmp(crc, buf + n - 4, 4) != 0);
+		buf[i / 8] ^= (uint8_t)(1u << i % 8);
+	}
+}
+
 int main(int argc, char **argv)
 {
 	t_init(argc, argv);
@@ -176,5 +370,9 @@ int main(int argc, char **argv)
 	T_RUN(lengths_are_checked);
 	T_RUN(trailers_fill_up_to_four);
 	T_RUN(crc_vectors);
+	T_RUN(golden_fpdus);
+	T_RUN(golden_terminate);
+	T_RUN(goldens_are_complete);
+	T_RUN(a_changed_bit_is_seen);
 	return t_done();
 }
