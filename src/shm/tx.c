@@ -201,15 +201,30 @@ static bool send_ready(struct stream *s)
 	return true;
 }
 
+/* tx.ack_only was true when the last record was received. Since then a request may have
+ * been posted, whose kick brought us here, or a receive that the peer waits for. */
+static bool is_ack_only(struct stream *s)
+{
+	bool only = s->tx.ack_only && s->qp && s->rx.ack_owed && stream_settled(s);
+
+	lock_assert_held(&s->lock);
+	s->tx.ack_only = false;
+	if (!only)
+		return false;
+	lock_get(&s->qp->lock);
+	only = s->qp->sq.next == s->qp->sq.tail;
+	lock_put(&s->qp->lock);
+	return only;
+}
+
 void shm_send(struct stream *s)
 {
 	uint32_t left = RC_EXECUTE_TURN;
 	size_t moved = 0;
 
 	lock_assert_held(&s->lock);
-	if (s->tx.ack_only && small_ack(s))
+	if (is_ack_only(s) && small_ack(s))
 		return;
-	s->tx.ack_only = false;
 	if (to_shm(s)->closed_out || (!to_shm(s)->opened && !send_ready(s)))
 		return;
 	s->tx.more = s->tx.drain = false;
