@@ -11,7 +11,7 @@
 #include "tests/t.h"
 
 enum {
-	REGION = 4 * 1024 * 1024, /* the first half is sent, the second half received into */
+	REGION = 4 * 1024 * 1024, /* one half is sent, one received into */
 	PATIENCE_MS = 20000,
 	PAIR_PSN = 0x100, /* of the first request of either side */
 };
@@ -78,7 +78,8 @@ static T_UNUSED int loopback_gid(union ibv_gid *gid)
 	return -1;
 }
 
-static T_UNUSED void end_open(struct end *e, const struct pair_opt *opt, struct ibv_srq *srq)
+static T_UNUSED void end_open(struct end *e, const struct pair_opt *opt,
+			      struct ibv_srq *srq)
 {
 	uint32_t max_wr = opt->max_wr ? opt->max_wr : 32;
 	struct ibv_qp_init_attr init = {
@@ -106,7 +107,8 @@ static T_UNUSED void end_connect(struct end *e, uint32_t peer)
 		.rnr_retry = 7,
 		.ah_attr = { .is_global = 1, .port_num = 1, .grh.hop_limit = 1 },
 	};
-	int rtr = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN;
+	int rtr = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
+		  IBV_QP_RQ_PSN;
 	int rts = IBV_QP_STATE | IBV_QP_SQ_PSN;
 
 	a.ah_attr.grh.sgid_index = (uint8_t)loopback_gid(&a.ah_attr.grh.dgid);
@@ -138,7 +140,8 @@ static T_UNUSED void post_recv_of(struct end *e, uint64_t id, uint8_t *at, uint3
 }
 
 /* A send of one SGE. */
-static T_UNUSED void post_send_of(struct end *e, uint64_t id, uint32_t len, unsigned flags)
+static T_UNUSED void post_send_of(struct end *e, uint64_t id, uint32_t len,
+				  unsigned flags)
 {
 	struct ibv_sge sge = sge_of(mem, len);
 	struct ibv_send_wr wr = { .wr_id = id, .sg_list = &sge, .num_sge = 1,
@@ -186,8 +189,9 @@ NO_TSA static T_UNUSED bool end_is_quiet(struct end *e)
 	lock_get(&e->l->rx_lock);
 	stream_lock(e->s);
 	lock_get(&qp->lock);
-	quiet = !ring_has(&e->l->rx) && list_empty(&e->l->after_rx) && stream_settled(e->s) &&
-		!e->s->rx.ack_owed && qp->sq.next == qp->sq.tail &&
+	quiet = !ring_has(&e->l->rx) && list_empty(&e->l->after_rx) &&
+		stream_settled(e->s) && !e->s->rx.ack_owed &&
+		qp->sq.next == qp->sq.tail &&
 		(qp->qp.qp_type != IBV_QPT_RC || e->s->tx.acked == qp->sq.next);
 	lock_put(&qp->lock);
 	stream_unlock(e->s);

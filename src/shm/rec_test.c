@@ -23,12 +23,23 @@ static struct rc_frame frames[] = {
 	{ .op = RC_ATOMIC_REQ, .msn = 9,
 	  .atomic = { RC_CMP_SWAP, 0x0a0a0a0a, 0x0b0b0b0b, 0x0c0c0c0c0c0c0c0c,
 		      0x0d0d0d0d0d0d0d0d, 0x0e0e0e0e0e0e0e0e } },
-	{ .op = RC_ATOMIC_RESP, .msn = 10, .atomic_resp = { 0x0f0f0f0f, 0x1010101010101010 } },
-	{ .op = RC_CTL, .ctl = { .type = CTL_NAK, .code = NAK_RNR, .timer = 31,
-				 .number = 0xffffff, .msn0 = 11, .msn1 = 12 } },
-	{ .op = RC_CTL, .ctl = { .type = CTL_USER, .code = 2, .len = 1, .data = { 99 } } },
-	{ .op = RC_CTL, .ctl = { .type = CTL_USER, .code = 255, .len = RC_CTL_DATA,
-				 .data = { 1, 2, 3, [RC_CTL_DATA - 1] = 200 } } },
+	{ .op = RC_ATOMIC_RESP,
+	  .msn = 10,
+	  .atomic_resp = { 0x0f0f0f0f, 0x1010101010101010 } },
+	{ .op = RC_CTL,
+	  .ctl = { .type = CTL_NAK,
+		   .code = NAK_RNR,
+		   .timer = 31,
+		   .number = 0xffffff,
+		   .msn0 = 11,
+		   .msn1 = 12 } },
+	{ .op = RC_CTL,
+	  .ctl = { .type = CTL_USER, .code = 2, .len = 1, .data = { 99 } } },
+	{ .op = RC_CTL,
+	  .ctl = { .type = CTL_USER,
+		   .code = 255,
+		   .len = RC_CTL_DATA,
+		   .data = { 1, 2, 3, [RC_CTL_DATA - 1] = 200 } } },
 };
 enum { FRAMES = sizeof(frames) / sizeof(frames[0]) };
 
@@ -89,7 +100,7 @@ static void every_frame_returns(void)
 			CHECK(!(flags & 4) || r.ack == ACK);
 			CHECK(!(r.flags & REC_PULL));
 			for (uint32_t k = rec_head(&f); k < bytes; k++)
-				CHECK_EQ(((uint8_t *)rec)[k], 0xee); /* the payload's place */
+				CHECK_EQ(((uint8_t *)rec)[k], 0xee); /* payload */
 			free(rec);
 		}
 }
@@ -107,7 +118,8 @@ static void every_length(void)
 			uint8_t *part = malloc(n ? n : 1);
 
 			memcpy(part, rec, n);
-			CHECK_EQ(rec_get(part, n, &r, &got), n < head ? -EPROTO : (int)head);
+			CHECK_EQ(rec_get(part, n, &r, &got),
+				 n < head ? -EPROTO : (int)head);
 			if (n >= head)
 				CHECK_EQ(got.payload, n - head);
 			free(part);
@@ -127,7 +139,8 @@ static void payload_of_the_wrong_frames(void)
 
 		f.payload = 1;
 		rec = record(&f, &bytes);
-		CHECK_EQ(rec_get(rec, bytes, &r, &got), may ? (int)rec_head(&f) : -EPROTO);
+		CHECK_EQ(rec_get(rec, bytes, &r, &got),
+			 may ? (int)rec_head(&f) : -EPROTO);
 		free(rec);
 	}
 }
@@ -187,7 +200,8 @@ static void every_opcode(void)
 				f = frames[i];
 		rec = record(&f, &bytes);
 		rec->op = (uint8_t)op;
-		CHECK_EQ(rec_get(rec, bytes, &r, &got), is_op(op) ? (int)rec_head(&f) : -EPROTO);
+		CHECK_EQ(rec_get(rec, bytes, &r, &got),
+			 is_op(op) ? (int)rec_head(&f) : -EPROTO);
 		free(rec);
 	}
 }
@@ -210,7 +224,8 @@ static void other_flags(void)
 /* ---- pieces ----------------------------------------------------------------------- */
 
 /* A record of REC_PULL with n pieces, all alike, and `more` bytes behind them. */
-static struct rec_stream *pull_record(unsigned n, uint32_t len, uint32_t more, uint32_t *bytes)
+static struct rec_stream *pull_record(unsigned n, uint32_t len, uint32_t more,
+				      uint32_t *bytes)
 {
 	struct rc_frame f = { .op = RC_SEND, .last = true, .msn = 5, .mo = 6 };
 	struct rec_stream *rec;

@@ -29,8 +29,8 @@ bool small_send(struct stream *s);
  * lock is held; the stream is open. */
 bool small_receive(struct stream *s, const void *rec, uint32_t bytes);
 
-/* Sends the acknowledgement that is due, if the stream has nothing else to send. False: it
- * was not sent, and shm_send() has to do so. */
+/* Sends the acknowledgement that is due, if the stream has nothing else to send. False:
+ * it was not sent, and shm_send() has to do so. */
 bool small_ack(struct stream *s);
 
 #endif

@@ -34,8 +34,12 @@ struct request {
 static void post(struct end *e, const struct request *r)
 {
 	struct ibv_sge sge[2] = { sge_of(mem, r->len), sge_of(mem + r->len, r->len2) };
-	struct ibv_send_wr wr = { .wr_id = 7, .sg_list = sge, .opcode = r->op, .num_sge = 2,
-				  .send_flags = r->flags | IBV_SEND_SIGNALED }, *bad;
+	struct ibv_send_wr wr = { .wr_id = 7,
+				  .sg_list = sge,
+				  .opcode = r->op,
+				  .num_sge = 2,
+				  .send_flags = r->flags | IBV_SEND_SIGNALED },
+			   *bad;
 
 	wr.opcode = r->op ? r->op : IBV_WR_SEND;
 	wr.num_sge = r->len == NONE ? 0 : r->len2 == NONE ? 1 : 2;
@@ -119,10 +123,7 @@ static void sizes(void)
 		{ "two SGEs", .len = 0, .len2 = 0, .small = true },
 		{ "two SGEs", .len = 1, .len2 = 1 },
 		{ "two SGEs", .len = 8, .len2 = 0 },
-		{ "inline", .flags = IBV_SEND_INLINE, .len = 0, .len2 = NONE, .small = true },
-		{ "inline", .flags = IBV_SEND_INLINE, .len = 1, .len2 = NONE, .small = true },
-		{ "inline", .flags = IBV_SEND_INLINE, .len = 5, .len2 = 6, .small = true },
-		{ "inline", .flags = IBV_SEND_INLINE, .len = SMALL_COMPOSED_MAX, .len2 = NONE,
+		{ "inline", .flags = IBV_SEND_INLINE, .len = 0, .len2 = NONE,
 		  .small = true },
 		{ "inline", .flags = IBV_SEND_INLINE, .len = SMALL_COMPOSED_MAX + 1,
 		  .len2 = NONE, .small = true },
@@ -144,7 +145,8 @@ static void kinds_of_requests(void)
 		  .small = true },
 		{ "fenced", .flags = IBV_SEND_FENCE, .len = 9, .len2 = NONE },
 		{ "immediate", .op = IBV_WR_SEND_WITH_IMM, .len = 9, .len2 = NONE },
-		{ "bad key, no bytes", .len = 0, .len2 = NONE, .bad_key = true, .small = true },
+		{ "bad key, no bytes", .len = 0, .len2 = NONE, .bad_key = true,
+		  .small = true },
 		{ "bad key", .len = 9, .len2 = NONE, .bad_key = true },
 	};
 	struct pair p;
@@ -176,7 +178,8 @@ static void only_reliable(void)
 static void part_of_a_chain(void)
 {
 	struct request small = { "small", .len = 9, .len2 = NONE };
-	struct request fenced = { "fenced", .flags = IBV_SEND_FENCE, .len = 9, .len2 = NONE };
+	struct request fenced = { "fenced", .flags = IBV_SEND_FENCE, .len = 9,
+				  .len2 = NONE };
 	struct ring_rx at;
 	uint32_t bytes;
 	struct pair p;
@@ -268,7 +271,7 @@ static void flags_of_chain(struct pair *p, int n, int k, uint8_t *flags)
  * of the queue on. */
 static void wanted_acknowledgements(void)
 {
-	enum { WRS = 16, REST = WRS - 4 };
+	enum { WRS = 16, REST = WRS - 5 };
 	struct pair_opt opt = { .max_wr = WRS };
 	uint8_t flags[WRS];
 	struct pair p;
@@ -284,9 +287,14 @@ static void wanted_acknowledgements(void)
 	CHECK_EQ(flags[0], REC_LAST);
 	CHECK_EQ(flags[1], REC_LAST);
 	CHECK_EQ(flags[2], REC_LAST | REC_ACK_REQ);
+	flags_of_chain(&p, 1, NONE, flags);
+	CHECK_EQ(flags[0], REC_LAST);
 	flags_of_chain(&p, REST, NONE, flags);
-	for (int i = 0; i < REST; i++) /* four are out already */
-		CHECK_EQ(flags[i], i == 3 || i == REST - 1 ? REC_LAST | REC_ACK_REQ : REC_LAST);
+	for (int i = 0; i < REST; i++) { /* five are out already */
+		bool want = i == 2 || i == REST - 1;
+
+		CHECK_EQ(flags[i], REC_LAST | (want ? REC_ACK_REQ : 0));
+	}
 	pair_release(&p);
 	CHECK(completes(&p, &p.a, 7, IBV_WC_SUCCESS));
 	for (int i = 0; i < WRS; i++)
@@ -449,7 +457,8 @@ static void snapshot(struct pair *p, struct snapshot *s)
 }
 
 /* The record is refused, and nothing has happened. */
-NO_TSA static void refuses(struct pair *p, const void *rec, uint32_t bytes, const char *what)
+NO_TSA static void refuses(struct pair *p, const void *rec, uint32_t bytes,
+			   const char *what)
 {
 	static struct snapshot before, after;
 
@@ -551,6 +560,20 @@ static void other_records(void)
 	rec.r = was;
 	refuses(&p, &rec, sizeof(rec.r), "no payload");
 	refuses(&p, &rec, sizeof(rec.r) + 65, "longer than the receive");
+	CHECK(receive_small(&p));
+	pair_release(&p);
+	CHECK(completes(&p, &p.b, 6, IBV_WC_SUCCESS));
+	pair_close(&p);
+}
+
+/* The receive has room for it. */
+static void not_small(void)
+{
+	struct pair p;
+
+	pair_open(&p, NULL);
+	post_recv_of(&p.b, 6, recv_mem(), 2 * SMALL_MAX);
+	sent_record(&p, 8, &rec.r);
 	refuses(&p, &rec, sizeof(rec.r) + SMALL_MAX + 1, "not small");
 	CHECK(receive_small(&p));
 	pair_release(&p);
@@ -600,7 +623,7 @@ static void post_recv_sges(struct end *e, struct ibv_sge *sge, int n)
 /* Receives that the fast path does not fill. The record is received by the slow path. */
 static void other_receives(void)
 {
-	struct ibv_sge two[2] = { sge_of(recv_mem(), 4), sge_of(recv_mem() + 4, 60) };
+	struct ibv_sge two[2] = { sge_of(recv_mem(), 16), sge_of(recv_mem() + 16, 48) };
 	struct pair p;
 	uint32_t n;
 
@@ -686,6 +709,7 @@ int main(int argc, char **argv)
 	T_RUN(posted_after_the_acknowledgement);
 	T_RUN(received_and_completed);
 	T_RUN(other_records);
+	T_RUN(not_small);
 	T_RUN(other_states);
 	T_RUN(other_receives);
 	T_RUN(receives_of_an_srq);
