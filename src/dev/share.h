@@ -19,6 +19,8 @@
 
 #include "dev/dev.h"
 
+#include <stddef.h>
+
 enum {
 	SHARE_VERSION = 3,
 	SHARE_QPS = 65536,
@@ -49,7 +51,13 @@ struct share_key {
 	uint64_t pd;	/* identifies the PD */
 	uint64_t pad[3];
 };
-_Static_assert(sizeof(struct share_key) == 64, "one line");
+_Static_assert(offsetof(struct share_key, key) == 0 &&
+	       offsetof(struct share_key, access) == 4 &&
+	       offsetof(struct share_key, iova) == 8 &&
+	       offsetof(struct share_key, len) == 16 &&
+	       offsetof(struct share_key, addr) == 24 &&
+	       offsetof(struct share_key, pd) == 32 && sizeof(struct share_key) == 64,
+	       "doc/wire.md");
 
 /* An entry of a QP that has a stream. */
 struct share_qp {
@@ -58,7 +66,11 @@ struct share_qp {
 	_Atomic uint32_t reads; /* max_dest_rd_atomic */
 	uint64_t pd, pad;
 };
-_Static_assert(sizeof(struct share_qp) == 32, "half a line");
+_Static_assert(offsetof(struct share_qp, word) == 0 &&
+	       offsetof(struct share_qp, psn) == 8 &&
+	       offsetof(struct share_qp, reads) == 12 &&
+	       offsetof(struct share_qp, pd) == 16 && sizeof(struct share_qp) == 32,
+	       "doc/wire.md");
 
 /* The file. It grows: the last rows of key[] may be missing. */
 struct share_table {
@@ -68,6 +80,11 @@ struct share_table {
 	struct share_qp qp[SHARE_QPS];
 	struct share_key key[SHARE_KEYS];
 };
+_Static_assert(offsetof(struct share_table, version) == 0 &&
+	       offsetof(struct share_table, key_xor) == 4 &&
+	       offsetof(struct share_table, key_inv) == 8 &&
+	       offsetof(struct share_table, qp) == 64 &&
+	       offsetof(struct share_table, key) == 2097216, "doc/wire.md");
 
 /* The row of a key; may be larger than SHARE_KEYS. */
 static inline uint32_t share_key_index(const struct share_table *t, uint32_t key)

@@ -9,6 +9,7 @@
 
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <sys/uio.h>
 
@@ -32,6 +33,12 @@ struct direct_shared {
 		_Alignas(64) _Atomic uint64_t word;
 	} user[DIRECT_USERS];
 };
+_Static_assert(offsetof(struct direct_shared, words_used) == 0 &&
+	       offsetof(struct direct_shared, works) == 4 &&
+	       offsetof(struct direct_shared, closed) == 64 &&
+	       offsetof(struct direct_shared, user[0].word) == 128 &&
+	       offsetof(struct direct_shared, user[1].word) == 192 &&
+	       sizeof(struct direct_shared) == 128 + DIRECT_USERS * 64, "doc/wire.md");
 
 /* Makes link.direct of a link that is not started (side 0: the connector). Neither side
  * has access yet. */

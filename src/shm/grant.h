@@ -32,6 +32,7 @@
 
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 struct link;
@@ -44,6 +45,11 @@ struct grant_msg {
 	uint64_t at;	/* PROVE, KEYS: address of the target's struct memid_page */
 	uint64_t word;	/* PROOF: memid_page.word as it was read */
 };
+_Static_assert(offsetof(struct grant_msg, type) == 0 &&
+	       offsetof(struct grant_msg, table) == 4 &&
+	       offsetof(struct grant_msg, at) == 8 &&
+	       offsetof(struct grant_msg, word) == 16 && sizeof(struct grant_msg) == 24,
+	       "doc/wire.md");
 
 /* Part of the greeting. */
 struct grant_hello {

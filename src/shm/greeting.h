@@ -25,6 +25,14 @@ struct greeting {
 	struct link_id id; /* the sender's */
 	struct grant_hello grant;
 };
+_Static_assert(offsetof(struct greeting, magic) == 0 &&
+	       offsetof(struct greeting, version) == 4 &&
+	       offsetof(struct greeting, status) == 8 &&
+	       offsetof(struct greeting, size) == 12 &&
+	       offsetof(struct greeting, id) == 16 &&
+	       offsetof(struct greeting, grant.challenge) == 32 &&
+	       offsetof(struct greeting, grant.accepts_memory) == 40 &&
+	       sizeof(struct greeting) == 48, "doc/wire.md");
 
 /* The process at the other end has our user id, as SO_PEERCRED says: that of a connector
  * when it connected, that of a listener when it called listen(). */

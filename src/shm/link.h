@@ -55,6 +55,11 @@ struct link_segment {
 	struct ring_shared ring[2];
 	struct direct_shared direct[2]; /* [0]: the connector as initiator */
 };
+_Static_assert(offsetof(struct link_segment, ring[0]) == 0 &&
+	       offsetof(struct link_segment, ring[1]) == 262336 &&
+	       offsetof(struct link_segment, direct[0]) == 524672 &&
+	       offsetof(struct link_segment, direct[1]) == 526848 &&
+	       sizeof(struct link_segment) == 529024, "doc/wire.md");
 
 /* Identifies a process: drawn at random once in its life. */
 struct link_id {

@@ -11,6 +11,7 @@
 #define ANYRDMA_SHM_MEMID_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <sys/uio.h>
 
@@ -25,6 +26,9 @@ struct memid_page {
 	 * several processes at the same time. */
 	uint64_t word;
 };
+_Static_assert(offsetof(struct memid_page, nonce) == 0 &&
+	       offsetof(struct memid_page, word) == 8 && sizeof(struct memid_page) == 16,
+	       "doc/wire.md");
 
 /* A page at a random address, which is not inherited by fork; or NULL and errno. Its
  * address tells nothing about the addresses of other memory. */

@@ -11,10 +11,6 @@
 #include <errno.h>
 #include <string.h>
 
-/* Mean size of a piece. Fetching one costs two system calls: below this, two copies are
- * faster. */
-enum { PIECE_MIN = 32 * 1024 };
-
 _Static_assert((int)REC_PIECES >= (int)DEV_MAX_SGE,
 	       "a record names all SGEs of a work request");
 _Static_assert((int)REC_PULL_MAX >= (int)RC_REFERENCE_MAX,
@@ -23,7 +19,7 @@ _Static_assert((int)REC_PULL_MAX >= (int)RC_REFERENCE_MAX,
 bool pull_offers(struct stream *s, const struct wqe *w)
 {
 	if (s->qp->qp.qp_type != IBV_QPT_RC || w->is_inline ||
-	    w->length / w->num_sge < PIECE_MIN || !direct_peer_fetches(s))
+	    w->length / w->num_sge < PULL_PIECE_MIN || !direct_peer_fetches(s))
 		return false;
 	for (unsigned i = 0; i < w->num_sge; i++)
 		if (w->sge[i].length && !share_has_region(w->sge[i].lkey))

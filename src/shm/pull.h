@@ -11,8 +11,12 @@
 struct stream;
 struct wqe;
 
-/* Bytes of all pieces of a record, at most. */
-enum { PULL_ROOM = REC_PIECES * sizeof(struct rec_piece) };
+enum {
+	PULL_ROOM = REC_PIECES * sizeof(struct rec_piece), /* bytes of all pieces */
+	/* Mean size of a piece. Fetching one costs two system calls: below this, two
+	 * copies are faster. */
+	PULL_PIECE_MIN = 32 * 1024,
+};
 
 /* rc_carrier.by_reference */
 bool pull_offers(struct stream *s, const struct wqe *w);

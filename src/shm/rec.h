@@ -39,7 +39,33 @@ struct rec_stream {
 	uint32_t msn;  /* RC_WRITE: bytes of the message written directly before */
 	uint64_t to;   /* tagged: offset; else offset of the payload in its message */
 };
-_Static_assert(sizeof(struct rec_stream) == 32, "half a line");
+_Static_assert(offsetof(struct rec_stream, word) == 0 &&
+	       offsetof(struct rec_stream, slot) == 4 &&
+	       offsetof(struct rec_stream, op) == 8 &&
+	       offsetof(struct rec_stream, flags) == 9 &&
+	       offsetof(struct rec_stream, body) == 10 &&
+	       offsetof(struct rec_stream, ack) == 12 &&
+	       offsetof(struct rec_stream, stag) == 16 &&
+	       offsetof(struct rec_stream, msn) == 20 &&
+	       offsetof(struct rec_stream, to) == 24 && sizeof(struct rec_stream) == 32,
+	       "doc/wire.md");
+
+/* The body is the part of rc_frame's union that the opcode has, as it is in memory. */
+#define REC_BODY_AT(member) \
+	(offsetof(struct rc_frame, member) - offsetof(struct rc_frame, read))
+_Static_assert(REC_BODY_AT(read.sink_stag) == 0 && REC_BODY_AT(read.size) == 4 &&
+	       REC_BODY_AT(read.src_stag) == 8 && REC_BODY_AT(read.sink_to) == 16 &&
+	       REC_BODY_AT(read.src_to) == 24, "doc/wire.md");
+_Static_assert(REC_BODY_AT(atomic.opcode) == 0 && REC_BODY_AT(atomic.id) == 4 &&
+	       REC_BODY_AT(atomic.stag) == 8 && REC_BODY_AT(atomic.to) == 16 &&
+	       REC_BODY_AT(atomic.add_swap) == 24 && REC_BODY_AT(atomic.compare) == 32,
+	       "doc/wire.md");
+_Static_assert(REC_BODY_AT(atomic_resp.id) == 0 && REC_BODY_AT(atomic_resp.value) == 8 &&
+	       REC_BODY_AT(imm.imm) == 0 && REC_BODY_AT(imm.kind) == 4, "doc/wire.md");
+_Static_assert(REC_BODY_AT(ctl.type) == 0 && REC_BODY_AT(ctl.code) == 4 &&
+	       REC_BODY_AT(ctl.timer) == 5 && REC_BODY_AT(ctl.len) == 6 &&
+	       REC_BODY_AT(ctl.number) == 8 && REC_BODY_AT(ctl.msn0) == 12 &&
+	       REC_BODY_AT(ctl.msn1) == 16 && REC_BODY_AT(ctl.data) == 20, "doc/wire.md");
 
 /* A piece of the sender's memory. */
 struct rec_piece {
@@ -47,7 +73,10 @@ struct rec_piece {
 	uint32_t key; /* of a memory region of the sender */
 	uint32_t len; /* not 0 */
 };
-_Static_assert(sizeof(struct rec_piece) == 16, "no holes");
+_Static_assert(offsetof(struct rec_piece, addr) == 0 &&
+	       offsetof(struct rec_piece, key) == 8 &&
+	       offsetof(struct rec_piece, len) == 12 && sizeof(struct rec_piece) == 16,
+	       "doc/wire.md");
 
 enum {
 	REC_PIECES = 32,	    /* pieces of one record */
@@ -77,6 +106,18 @@ struct rec_link {
 	uint64_t share_id;  /* LINK_OPEN, LINK_OPENED: of the sender's QP, or 0 */
 	union ibv_gid src_gid, dst_gid;
 };
+_Static_assert(offsetof(struct rec_link, word) == 0 &&
+	       offsetof(struct rec_link, type) == 4 &&
+	       offsetof(struct rec_link, unreliable) == 5 &&
+	       offsetof(struct rec_link, slot) == 8 &&
+	       offsetof(struct rec_link, from) == 12 &&
+	       offsetof(struct rec_link, err) == 16 &&
+	       offsetof(struct rec_link, src_qpn) == 20 &&
+	       offsetof(struct rec_link, dst_qpn) == 24 &&
+	       offsetof(struct rec_link, share_id) == 32 &&
+	       offsetof(struct rec_link, src_gid) == 40 &&
+	       offsetof(struct rec_link, dst_gid) == 56 && sizeof(struct rec_link) == 72,
+	       "doc/wire.md");
 
 /* Messages of the CM (cm.c). The slot that the active side has named in CM_REQ is free
  * after a CM_REP that does not accept, or after LINK_CLOSE. CM_CANCEL is answered with
@@ -108,6 +149,14 @@ struct rec_cm {
 	uint32_t pad2;
 	uint64_t share_id; /* CM_REQ, CM_REP that accepts: of the sender's QP, or 0 */
 };
+_Static_assert(offsetof(struct rec_cm, word) == 0 && offsetof(struct rec_cm, type) == 4 &&
+	       offsetof(struct rec_cm, status) == 5 &&
+	       offsetof(struct rec_cm, name_len) == 6 &&
+	       offsetof(struct rec_cm, slot) == 8 &&
+	       offsetof(struct rec_cm, from) == 12 &&
+	       offsetof(struct rec_cm, len) == 16 &&
+	       offsetof(struct rec_cm, share_id) == 24 && sizeof(struct rec_cm) == 32,
+	       "doc/wire.md");
 
 /* Bytes of the frame's record before its payload, at most REC_HEAD_MAX. */
 enum { REC_HEAD_MAX = sizeof(struct rec_stream) + 32 + RC_CTL_DATA };

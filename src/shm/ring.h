@@ -49,6 +49,11 @@ struct ring_shared {
 	_Alignas(RING_LINE) _Atomic uint32_t producer_waits;
 	_Alignas(RING_LINE) uint8_t line[RING_LINES][RING_LINE];
 };
+_Static_assert(offsetof(struct ring_shared, head) == 0 &&
+	       offsetof(struct ring_shared, consumer_sleeps) == 64 &&
+	       offsetof(struct ring_shared, producer_waits) == 128 &&
+	       offsetof(struct ring_shared, line) == 192 &&
+	       sizeof(struct ring_shared) == 192 + RING_LINES * RING_LINE, "doc/wire.md");
 
 /* The producer's end. */
 struct ring_tx {
