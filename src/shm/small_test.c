@@ -411,7 +411,7 @@ static void posts_beside_the_acknowledgement(bool before)
 	owe_acknowledgement(&p);
 	if (before)
 		post_send_of(&p.b, 8, 8, IBV_SEND_SIGNALED);
-	shm_send(p.b.s);
+	end_send(&p.b);
 	CHECK(!p.b.s->rx.ack_owed);
 	CHECK(!p.b.s->tx.ack_only);
 	if (!before)
@@ -424,12 +424,12 @@ static void posts_beside_the_acknowledgement(bool before)
 	pair_close(&p);
 }
 
-NO_TSA static void posted_before_the_acknowledgement(void)
+static void posted_before_the_acknowledgement(void)
 {
 	posts_beside_the_acknowledgement(true);
 }
 
-NO_TSA static void posted_after_the_acknowledgement(void)
+static void posted_after_the_acknowledgement(void)
 {
 	posts_beside_the_acknowledgement(false);
 }
