@@ -360,7 +360,7 @@ static void region_is_gone(void)
 	pair_hold(&p);
 	tap_reset(p.a.s);
 	CHECK(!ibv_post_send(p.a.qp, &wr, &bad));
-	shm_send(p.a.s);
+	end_send(&p.a);
 	CHECK_EQ(atomic_load(&seen.references), 1);
 	CHECK(!ibv_dereg_mr(other));
 	memset(recv_mem(), 0, BIG);
@@ -429,7 +429,7 @@ static void never_twice(void)
 	pair_hold(&p);
 	at = records_of(&p.a);
 	post_send_of(&p.a, 7, BIG, IBV_SEND_SIGNALED);
-	shm_send(p.a.s);
+	end_send(&p.a);
 	CHECK(flags_of(&at, &n) & REC_PULL);
 	CHECK_EQ(n, 1);
 	release_streams(&p);

@@ -402,7 +402,7 @@ static void acknowledgement_alone(void)
 }
 
 /* The loop thread has received and b has only to acknowledge; b posts before or after. */
-static void posts_beside_the_acknowledgement(bool before)
+NO_TSA static void posts_beside_the_acknowledgement(bool before)
 {
 	struct pair p;
 
@@ -423,12 +423,12 @@ static void posts_beside_the_acknowledgement(bool before)
 	pair_close(&p);
 }
 
-NO_TSA static void posted_before_the_acknowledgement(void)
+static void posted_before_the_acknowledgement(void)
 {
 	posts_beside_the_acknowledgement(true);
 }
 
-NO_TSA static void posted_after_the_acknowledgement(void)
+static void posted_after_the_acknowledgement(void)
 {
 	posts_beside_the_acknowledgement(false);
 }

@@ -50,6 +50,7 @@ static void staging_put(uint8_t *p)
 /* n bytes of payload lie in the staging buffer. */
 static void payload_staged(struct tcp_stream *t, const uint8_t *p, uint32_t n)
 {
+	lock_assert_held(&t->s.lock);
 	if (t->s.p.crc)
 		t->crc = crc32c(t->crc, p, n);
 	rx_copy(&t->s, p, n);
@@ -58,6 +59,7 @@ static void payload_staged(struct tcp_stream *t, const uint8_t *p, uint32_t n)
 
 static int frame_begin(struct tcp_stream *t)
 {
+	lock_assert_held(&t->s.lock);
 	t->in_frame = true;
 	t->left = t->s.rx.h.payload;
 	t->trailer_have = 0;
@@ -237,6 +239,7 @@ static ssize_t rx_in_place(struct tcp_stream *t, uint8_t *buf, size_t *want)
 	int maps, n;
 	ssize_t got;
 
+	lock_assert_held(&t->s.lock);
 	maps = rx_map(&t->s, left, &mem);
 	if (maps <= 0) {
 		if (maps < 0)

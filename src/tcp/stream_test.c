@@ -114,7 +114,7 @@ static void control_messages_are_bounded(void)
 	unsigned queued = 0;
 	struct list *l;
 
-	sem_init(&memid, 0, 0);
+	sem_init(&upcalls_allowed, 0, 0);
 	atomic_store(&gated, true);
 	say_ctl(e, CTL_USER, STREAM_CTL_RTU, 0);
 	while (atomic_load(&gated) && now() < limit)
@@ -132,7 +132,7 @@ static void control_messages_are_bounded(void)
 	stream_unlock(e->s);
 	CHECK_EQ(st, STREAM_BROKEN);
 	CHECK(queued <= 64);
-	sem_post(&memid);
+	sem_post(&upcalls_allowed);
 	end_free(e);
 }
 

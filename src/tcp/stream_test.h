@@ -175,7 +175,7 @@ static T_UNUSED bool poll_one(struct end *e, struct ibv_wc *wc)
 
 /* ---- the stream ------------------------------------------------------------------- */
 
-static sem_t memid; /* control upcalls wait here while it is closed */
+static sem_t upcalls_allowed; /* control upcalls wait here while it is closed */
 static atomic_bool gated;
 
 static T_UNUSED void on_control(void *user, enum stream_ctl type, const uint8_t *data,
@@ -186,7 +186,7 @@ static T_UNUSED void on_control(void *user, enum stream_ctl type, const uint8_t 
 	(void)type, (void)data, (void)len;
 	atomic_fetch_add(&e->controls, 1);
 	if (atomic_exchange(&gated, false))
-		sem_wait(&memid);
+		sem_wait(&upcalls_allowed);
 }
 
 static T_UNUSED void on_closed(void *user, int err)
