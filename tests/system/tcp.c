@@ -280,7 +280,7 @@ static void request_in_small_pieces(void)
 	fd = lab_tcp_connect(port);
 	for (size_t i = 0; i < len; i++) {
 		CHECK(send(fd, b + i, 1, MSG_NOSIGNAL) == 1);
-		usleep(200); /* one by one, not in a row */
+		conf_settle(); /* one by one: our thread has read it and sleeps again */
 	}
 	end_request(&l); /* it is a request, however it came */
 	OK(rdma_reject(l.id, NULL, 0));
