@@ -15,6 +15,7 @@ static void fork_child(void)
 	cm_generation++;
 	atomic_store(&ready, NULL);
 	lock_init(&init_lock);
+	cm_channel_fork_child();
 	cm_device_fork_child();
 }
 

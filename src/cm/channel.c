@@ -6,6 +6,37 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+/* Programs (rping among them) destroy a channel while a thread of theirs handles an event
+ * of it, and that thread then fetches the next one. With the original this fails with
+ * EBADF. So the memory of a destroyed channel stays a channel without a descriptor, until
+ * so many more were destroyed. */
+enum { DESTROYED_KEPT = 64 };
+
+static struct {
+	struct lock lock; /* leaf */
+	struct cm_channel *kept[DESTROYED_KEPT] GUARDED_BY(lock);
+	unsigned next GUARDED_BY(lock);
+} destroyed = { .lock = LOCK_INIT };
+
+static void keep_destroyed(struct cm_channel *ch)
+{
+	struct cm_channel *oldest;
+
+	lock_init(&ch->q.lock); /* the backend has ended it */
+	ch->pub.fd = ch->q.fd = -1;
+	lock_get(&destroyed.lock);
+	oldest = destroyed.kept[destroyed.next];
+	destroyed.kept[destroyed.next] = ch;
+	destroyed.next = (destroyed.next + 1) % DESTROYED_KEPT;
+	lock_put(&destroyed.lock);
+	free(oldest);
+}
+
+void cm_channel_fork_child(void)
+{
+	lock_init(&destroyed.lock);
+}
+
 int cm_channel_new(const struct cm_backend *be, struct cm_channel **out)
 {
 	struct cm_channel *ch = calloc(1, sizeof(*ch));
@@ -62,7 +93,7 @@ static void release(struct cm_channel *ch)
 	lock_put(&ch->q.lock);
 	drop(ch->be, &events);
 	ch->be->channel_close(ch);
-	free(ch);
+	keep_destroyed(ch);
 }
 
 void cm_channel_free(struct cm_channel *ch)

@@ -186,6 +186,7 @@ void cm_event_unget(struct cm_channel *ch, struct list *evs);
 /* Channel without public checks. */
 int cm_channel_new(const struct cm_backend *be, struct cm_channel **out);
 void cm_channel_free(struct cm_channel *ch);
+void cm_channel_fork_child(void);
 /* Ids hold their channel's memory. */
 void cm_channel_attach(struct cm_channel *ch);
 void cm_channel_detach(struct cm_channel *ch);

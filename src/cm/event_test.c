@@ -552,6 +552,22 @@ static void a_forked_child_has_nothing(void)
 	CHECK_EQ(rdma_destroy_id(sync), 0);
 }
 
+/* The order in which rping ends: its thread comes back for another event. */
+static void destroyed_channel_is_a_bad_descriptor(void)
+{
+	struct rdma_event_channel *old = rdma_create_event_channel();
+	struct rdma_event_channel *other;
+	struct rdma_cm_event *ev;
+
+	REQUIRE(old);
+	rdma_destroy_event_channel(old);
+	CHECK_ERRNO(rdma_get_cm_event(old, &ev), EBADF);
+	other = rdma_create_event_channel();
+	REQUIRE(other);
+	CHECK_ERRNO(rdma_get_cm_event(old, &ev), EBADF);
+	rdma_destroy_event_channel(other);
+}
+
 int main(int argc, char **argv)
 {
 	char env[64];
@@ -581,6 +597,7 @@ int main(int argc, char **argv)
 	T_RUN(migrate_waits_for_what_was_fetched_before);
 	T_RUN(migrate_between_sync_and_async);
 	T_RUN(channel_destroyed_before_its_ids);
+	T_RUN(destroyed_channel_is_a_bad_descriptor);
 	T_RUN(a_forked_child_has_nothing);
 	rdma_destroy_event_channel(ch);
 	return fake_done();
