@@ -30,6 +30,7 @@
 
 #define EVENTS_PER_ROUND 64
 #define NEVER UINT64_MAX
+#define EXIT_TRIES 10000 /* the lock is held for less, unless by the thread that exits */
 
 enum loop_state {
 	LOOP_NONE,    /* not started */
@@ -474,6 +475,14 @@ bool loop_timer_stop(struct loop_timer *t)
 	return was;
 }
 
+static void work_add_locked(struct loop_work *w) REQUIRES(loop.lock)
+{
+	w->queued = true;
+	w->next = NULL;
+	*loop.work_tail = w;
+	loop.work_tail = &w->next;
+}
+
 bool loop_post(struct loop_work *w)
 {
 	bool fresh = false, sleeps = false;
@@ -481,14 +490,67 @@ bool loop_post(struct loop_work *w)
 	lock_get(&loop.lock);
 	if (!start_locked() && !w->queued) {
 		fresh = true;
-		w->queued = true;
-		w->next = NULL;
-		*loop.work_tail = w;
-		loop.work_tail = &w->next;
+		work_add_locked(w);
 		sleeps = must_wake_locked(0);
 	}
 	lock_put(&loop.lock);
 	if (sleeps)
 		wake();
 	return fresh;
+}
+
+/* ---- exit ---- */
+
+static struct {
+	struct lock lock; /* nobody else has it who may be interrupted by exit() */
+	struct cond cond;
+	bool done GUARDED_BY(lock);
+	void (*run)(void);
+	struct loop_work work;
+} at_exit = { .lock = LOCK_INIT };
+
+static void run_at_exit(struct loop_work *w)
+{
+	(void)w;
+	at_exit.run();
+	lock_get(&at_exit.lock);
+	at_exit.done = true;
+	cond_broadcast(&at_exit.cond);
+	lock_put(&at_exit.lock);
+}
+
+/* False: the loop does not run, or its lock is not to be had. */
+static bool post_at_exit(void)
+{
+	bool sleeps = false, posted;
+
+	for (int tries = 0; !lock_try(&loop.lock); tries++) {
+		if (tries == EXIT_TRIES)
+			return false;
+		cpu_relax();
+	}
+	posted = loop.state == LOOP_RUNNING && !in_loop;
+	if (posted) {
+		work_add_locked(&at_exit.work);
+		sleeps = must_wake_locked(0);
+	}
+	lock_put(&loop.lock);
+	if (sleeps)
+		wake();
+	return posted;
+}
+
+void loop_run_at_exit(void (*run)(void), uint64_t ns)
+{
+	uint64_t until = loop_now() + ns;
+	struct timespec ts = { (time_t)(until / SEC), (long)(until % SEC) };
+
+	at_exit.run = run;
+	at_exit.work.run = run_at_exit;
+	if (!post_at_exit())
+		return;
+	lock_get(&at_exit.lock);
+	while (!at_exit.done && !lock_timedwait(&at_exit.lock, &at_exit.cond, &ts))
+		;
+	lock_put(&at_exit.lock);
 }

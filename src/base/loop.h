@@ -73,6 +73,11 @@ struct loop_work {
  * no loop; a work may queue itself again from inside run(). */
 bool loop_post(struct loop_work *w);
 
+/* For destructors: has the loop thread call run() soon, and waits for its end, at most so
+ * many ns. exit() may have been called by a signal handler that has interrupted any
+ * function of the library: so no lock of others is waited for. Called once. */
+void loop_run_at_exit(void (*run)(void), uint64_t ns);
+
 /* True in the loop thread. */
 bool loop_here(void);
 

@@ -40,6 +40,7 @@ enum {
 #define FORBID_MAX (4 * SEC)
 #define LINGER (MSEC / 50)
 #define LINGER_MAX (MSEC / 2) /* other groups wait so long */
+#define EXIT_WAIT (20 * MSEC)
 
 struct poll_link {
 	struct poll_group *group;
@@ -71,7 +72,7 @@ struct poll_group {
 	uint32_t polls_checked; /* leases.lock: `polls` at the last leases_check() */
 	struct list lease;    /* leases.lock: checked by the timer, as it is leased, or
 			       * as a poller has left sources to be run again */
-	struct list back;     /* for leases_check() alone */
+	struct list back;     /* for leases_check() and run_left() alone: the loop thread */
 };
 
 static void leases_check(struct loop_timer *t);
@@ -296,22 +297,43 @@ static void watch_again(struct poll_group *g)
 	lock_put(&leases.lock);
 }
 
-/* exit() waits for nothing, but acknowledgements that can be sent at once are sent: the
- * peer should learn that its last message was received. */
-__attribute__((destructor)) static void run_at_exit(void)
+/* In the loop thread: runs what pollers have left to be run again. */
+static void run_left(void)
 {
+	struct list left = LIST_INIT(left), *n;
 	struct poll_group *g;
 
-	/* In a forked child the rings are not mapped, and locks may be held for ever. */
-	if (fork_dead() || !lock_try(&leases.lock))
-		return;
+	lock_get(&leases.lock);
 	list_for_each(g, &leases.list, lease) {
-		if (!lock_try(&g->lock))
-			continue;
-		run_again(g, true);
-		lock_put(&g->lock);
+		atomic_fetch_add(&g->refs, 1);
+		list_add_tail(&left, &g->back);
 	}
 	lock_put(&leases.lock);
+	while ((n = list_pop(&left))) {
+		g = list_entry(n, struct poll_group, back);
+		lock_get(&g->lock);
+		run_again(g, true);
+		lock_put(&g->lock);
+		group_put(g);
+	}
+}
+
+/* exit() waits for no peer, but acknowledgements that can be sent at once are sent: the
+ * peer should learn that its last message was received. A signal handler may have called
+ * exit() in a thread that holds any of our locks. So the loop thread sends them, and is
+ * waited for a moment: it may need such a lock. */
+__attribute__((destructor)) static void run_at_exit(void)
+{
+	bool some = true;
+
+	if (fork_dead())
+		return;
+	if (lock_try(&leases.lock)) {
+		some = !list_empty(&leases.list);
+		lock_put(&leases.lock);
+	}
+	if (some)
+		loop_run_at_exit(run_left, EXIT_WAIT);
 }
 
 /* ---- polling ---------------------------------------------------------------- */

@@ -72,6 +72,12 @@ bool loop_post(struct loop_work *w)
 	return false;
 }
 
+void loop_run_at_exit(void (*run)(void), uint64_t ns)
+{
+	(void)run;
+	(void)ns;
+}
+
 bool loop_here(void)
 {
 	return loop.running;
