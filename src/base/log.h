@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* The log. ANYRDMA_LOG=error|warn|info|debug[:FILE]; default: error, stderr.
  * One line a message: "anyrdma[pid]: level: text". A line is written with one
- * write(2). The function that first knows a cause logs it; callers do not.
+ * write(2), which does not block: lines that a pipe or socket has no room for are lost,
+ * and counted in the next one. The function that first knows a cause logs it; callers do not.
  *
  * error: something is wrong that the application did not cause (a bug of ours, or
  *	  the host does not give us what we need).

@@ -12,6 +12,7 @@
 #ifndef ANYRDMA_BASE_SYS_H
 #define ANYRDMA_BASE_SYS_H
 
+#include <fcntl.h>
 #include <poll.h>
 #include <stddef.h>
 #include <sys/epoll.h>
@@ -31,6 +32,7 @@
 #endif
 
 #ifdef SYS_BY_LIBRARY_
+#define sys_open open
 #define sys_write write
 #define sys_close close
 #define sys_send send
@@ -45,6 +47,12 @@
 #define sys_epoll_wait epoll_wait
 #define sys_nanosleep nanosleep
 #else
+/* Of a file that exists. */
+static inline int sys_open(const char *path, int flags)
+{
+	return (int)syscall(SYS_openat, AT_FDCWD, path, flags);
+}
+
 static inline ssize_t sys_write(int fd, const void *p, size_t n)
 {
 	return syscall(SYS_write, fd, p, n);
