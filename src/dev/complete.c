@@ -199,6 +199,24 @@ void qp_to_err_locked(struct dev_qp *qp)
 	lock_assert_held(&qp->lock);
 	if (qp->qp.state != IBV_QPS_ERR)
 		qp_state_set_locked(qp, IBV_QPS_ERR);
-	if (!qp->flushed)
+	qp->flush_due = !qp->flushed && qp->copies;
+	if (!qp->flushed && !qp->copies)
+		qp_flush_locked(qp);
+}
+
+void qp_copy_begin_locked(struct dev_qp *qp)
+{
+	lock_assert_held(&qp->lock);
+	qp->copies++;
+}
+
+void qp_copy_end_locked(struct dev_qp *qp)
+{
+	lock_assert_held(&qp->lock);
+	qp->copies--;
+	if (!qp->flush_due || qp->copies)
+		return;
+	qp->flush_due = false;
+	if (qp->qp.state == IBV_QPS_ERR && !qp->flushed)
 		qp_flush_locked(qp);
 }

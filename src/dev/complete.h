@@ -21,7 +21,7 @@ static inline bool sq_drained(const struct dev_qp *qp)
 	return (int32_t)(qp->sqd_upto - qp->sq.done) <= 0;
 }
 
-/* State ERR, everything flushed. The transport uses none of its WQEs any more. */
+/* State ERR, everything flushed, once copies that are under way have ended. */
 void qp_to_err_locked(struct dev_qp *qp) REQUIRES(qp->lock);
 
 /* For the log; the names of the enum without its prefix. */

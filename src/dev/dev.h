@@ -471,6 +471,8 @@ struct dev_qp {
 	bool made_by_cm;	    /* librdmacm brings it to INIT and brings its
 				     * connection: dev_transport.listen */
 	bool flushed;		    /* state is ERR and the queues have been flushed */
+	uint8_t copies;		    /* copies under way: qp_copy_begin_locked() */
+	bool flush_due;		    /* ... and the queues are flushed after the last one */
 	bool comm_est_sent;
 	bool sqd_armed;		    /* SQ_DRAINED wanted when the SQ is idle */
 	uint32_t sqd_upto;	    /* SQD: only WQEs before this SQ index may be sent */

@@ -7,6 +7,7 @@
  * so that src/verbs refuses every call. This is not done in a process that forks before
  * it opens the device: opening it installs the handler. */
 #include "base/fdset.h"
+#include "base/job.h"
 #include "base/loop.h"
 #include "dev/verbs.h"
 
@@ -14,6 +15,7 @@ static void in_child(void)
 {
 	atomic_store(&dev_ops_current, NULL);
 	loop_child();
+	job_child();
 	fdset_child();
 }
 

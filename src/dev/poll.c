@@ -10,6 +10,7 @@
 #include "dev/poll.h"
 
 #include "base/fdset.h"
+#include "base/job.h"
 #include "base/log.h"
 #include "base/loop.h"
 #include "base/sys.h"
@@ -365,6 +366,7 @@ __attribute__((noinline)) static void run_group(struct poll_group *g)
 	if (!g->leased && g->unleased_polls >= LEASE_AFTER &&
 	    (!g->forbid || loop_now() >= g->forbid_until))
 		lease_begin(g);
+	job_collect_begin();
 	if (n <= DIRECT_MAX) {
 		moved = run_all(g, false);
 	} else {
@@ -372,6 +374,7 @@ __attribute__((noinline)) static void run_group(struct poll_group *g)
 		run_again(g, false);
 		run_ready(g, false);
 	}
+	job_collect_end();
 	g->idle_polls = moved ? 0 : g->idle_polls + 1;
 	if (!list_empty(&g->again) && !g->leased)
 		watch_again(g);
@@ -411,7 +414,9 @@ void poll_run(struct dev_cq *cq)
 	}
 	yield = g->idle_polls > YIELD_AFTER && g->idle_polls % YIELD_EACH == 0;
 	lock_put(&g->lock);
-	if (yield)
+	if (job_collected())
+		job_run_collected(); /* copies that a message needs */
+	else if (yield)
 		sched_yield();
 }
 

@@ -142,6 +142,13 @@ struct dev_pd *recv_pd(struct dev_qp *qp, uint32_t srqn);
  * rest is filled in here. */
 void recv_done(struct dev_qp *qp, const struct ibv_wc *wc, bool solicited);
 
+/* Between these two the transport copies from or to memory that the WQE at sq.next or
+ * qp->cur names, without qp->lock. If the QP fails meanwhile, its work requests are flushed
+ * when the last copy has ended: the application may use the memory of a request that is
+ * complete. At most 255 at a time. */
+void qp_copy_begin_locked(struct dev_qp *qp) REQUIRES(qp->lock);
+void qp_copy_end_locked(struct dev_qp *qp) REQUIRES(qp->lock);
+
 /* The QP fails. All move it to ERR and flush in order; nothing happens if it is in ERR
  * already. The transport has stopped using its WQEs before the call. A failed
  * send of an unreliable QP moves it to SQE and flushes the send queue alone: it

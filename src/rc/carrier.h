@@ -25,10 +25,13 @@ struct stream;
 struct rc_executor {
 	/* Would run() succeed, probably? A hint, which moves nothing. With qp->lock. */
 	bool (*likely)(struct stream *s, const struct wqe *w);
-	/* Moves `len` bytes from offset `off` of the work request on. With qp->lock if len
-	 * is at most RC_EXECUTE_LOCKED (rc/execute.h), else without. 0; or -errno: some of
-	 * the bytes may have been moved, but only if the peer allows the access. The whole
-	 * request is sent then, and the responder finds the right status. */
+	/* Moves `len` bytes from offset `off` of the work request on. With the stream's lock
+	 * and qp->lock if the request has at most RC_EXECUTE_LOCKED bytes (rc/execute.h).
+	 * Else without both, after likely() has said yes: QP and WQE stay, and it is not
+	 * called twice at the same time for one stream. It may wait for pages of the
+	 * application's memory. 0; or -errno: some of the bytes may have been moved, but only
+	 * if the peer allows the access. The whole request is sent then, and the responder
+	 * finds the right status. */
 	int (*run)(struct stream *s, const struct wqe *w, uint32_t off, uint32_t len);
 };
 
@@ -61,7 +64,8 @@ struct rc_carrier {
 	 * may stop after a turn of RC_TURN bytes; tx.blocked is set then, too. Before each
 	 * build it calls req_local_locked() and, if it has an executor,
 	 * execute_next_locked(); after it req_carried_locked(), req_sent(),
-	 * tx_build_failed() and stream_want_output(), each where it applies. */
+	 * tx_build_failed(), stream_execute_later() and stream_want_output(), each where it
+	 * applies. */
 	void (*send)(struct stream *s);
 	/* Goes on with a message that has waited for a receive (rx.wait); unless it still
 	 * waits, receives what is there, at most a turn. True if anything came. A carrier

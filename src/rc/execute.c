@@ -66,21 +66,39 @@ bool execute_drains_before(struct stream *s, uint32_t idx)
 	       w->length >= RC_EXECUTE_WAIT && s->carrier->executor->likely(s, w);
 }
 
-/* NO_TSA: with qp->lock, but for a copy that takes long. The WQE stays: who flushes
- * it has to have the stream's lock, and who asks finds it begun. */
-NO_TSA static int run(struct stream *s, struct wqe *w, uint32_t len)
+/* Without locks, which others need: a page of the memory may be slow to come. Who flushes
+ * the WQE waits (qp_copy_begin_locked()), who detaches the QP, too (stream_quiesce()), and
+ * others find it begun. */
+NO_TSA static int run_unlocked(struct stream *s, struct wqe *w, uint32_t len)
 {
-	bool unlock = len > RC_EXECUTE_LOCKED;
+	struct dev_qp *qp = s->qp;
+	uint32_t off = s->tx.execute_off;
 	int ret;
 
 	lock_assert_held(&s->lock);
-	w->begun = 1;
-	if (unlock)
-		lock_put(&s->qp->lock);
-	ret = s->carrier->executor->run(s, w, s->tx.execute_off, len);
-	if (unlock)
-		lock_get(&s->qp->lock);
+	s->tx.executing = true;
+	qp_copy_begin_locked(qp);
+	lock_put(&qp->lock);
+	stream_unlock(s);
+	ret = s->carrier->executor->run(s, w, off, len);
+	stream_lock(s);
+	lock_get(&qp->lock);
+	qp_copy_end_locked(qp);
+	s->tx.executing = false;
+	cond_broadcast(&s->copied);
 	return ret;
+}
+
+/* Some bytes of the WQE at sq.next. */
+static int run(struct stream *s, struct wqe *w, uint32_t len)
+{
+	lock_assert_held(&s->lock);
+	w->begun = 1;
+	if (w->length <= RC_EXECUTE_LOCKED)
+		return s->carrier->executor->run(s, w, s->tx.execute_off, len);
+	if (!s->carrier->executor->likely(s, w))
+		return -ENOENT;
+	return run_unlocked(s, w, len);
 }
 
 /* Carried out whole: the tap hears of it as of the frame that would have been sent. */
@@ -129,17 +147,17 @@ static bool finish_locked(struct stream *s, struct wqe *w)
 	return true;
 }
 
-bool execute_next_locked(struct stream *s, uint32_t *left)
+/* The request at sq.next, if it may be carried out now; else NULL. */
+static struct wqe *next_locked(struct stream *s)
 {
-	enum { LEAST = 4096 }; /* what a small one costs, as bytes of a large one */
 	struct dev_qp *qp = s->qp;
 	struct rc_tx *tx = &s->tx;
 	struct dev_sq *sq;
 	struct wqe *w;
-	uint32_t len;
 
-	if (!qp || !s->carrier->executor || s->p.unreliable || qp->sq.next == qp->sq.tail)
-		return false;
+	if (!qp || !s->carrier->executor || s->p.unreliable || tx->executing ||
+	    qp->sq.next == qp->sq.tail)
+		return NULL;
 	lock_assert_held(&qp->lock);
 	sq = &qp->sq;
 	w = sq_at(sq, sq->next);
@@ -149,25 +167,56 @@ bool execute_next_locked(struct stream *s, uint32_t *left)
 		tx->execute_not = false;
 	}
 	if (!may_execute(s, w))
-		return false;
+		return NULL;
 	if (tx->acked != sq->next || tx->rd_out) {
 		tx->drain = worth_draining(s, w);
-		return false;
+		return NULL;
 	}
-	tx->more = !*left;
-	if (tx->more)
-		return false;
-	len = w->length - tx->execute_off;
+	return w;
+}
+
+/* A turn of the request. True: it is done. */
+static bool step_locked(struct stream *s, struct wqe *w, uint32_t *left)
+{
+	enum { LEAST = 4096 }; /* what a small one costs, as bytes of a large one */
+	struct rc_tx *tx = &s->tx;
+	uint32_t len = w->length - tx->execute_off;
+
+	lock_assert_held(&s->lock);
 	len = len < *left ? len : *left;
 	tx->execute_not = run(s, w, len);
-	if (!qp_may_receive_locked(qp))
-		return false; /* it will be flushed */
+	if (!qp_may_receive_locked(s->qp))
+		return false; /* it will be flushed, or was */
 	if (tx->execute_not) {
 		tx->execute_off = w->begun = 0;
 		return false;
 	}
 	*left -= len > LEAST ? len : *left > LEAST ? LEAST : *left;
 	tx->execute_off += len;
-	tx->more = tx->execute_off != w->length;
-	return !tx->more && finish_locked(s, w);
+	return tx->execute_off == w->length && finish_locked(s, w);
+}
+
+bool execute_next_locked(struct stream *s, uint32_t *left)
+{
+	struct wqe *w = next_locked(s);
+
+	if (!w)
+		return false;
+	s->tx.more = !*left || w->length > RC_EXECUTE_LOCKED;
+	return !s->tx.more && step_locked(s, w, left);
+}
+
+void execute_turn(struct stream *s, uint32_t *left)
+{
+	struct dev_qp *qp = s->qp;
+	struct wqe *w;
+
+	lock_assert_held(&s->lock);
+	if (!qp || !s->carrier->executor || s->state != STREAM_OPEN)
+		return;
+	lock_get(&qp->lock);
+	do
+		w = *left ? next_locked(s) : NULL;
+	while (w && w->length > RC_EXECUTE_LOCKED && step_locked(s, w, left));
+	lock_put(&qp->lock);
 }

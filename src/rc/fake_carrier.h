@@ -163,14 +163,14 @@ static void fake_send(struct stream *s)
 	uint32_t left = RC_EXECUTE_TURN;
 
 	lock_assert_held(&s->lock);
-	s->tx.ack_only = s->tx.more = s->tx.drain = false;
+	s->tx.more = s->tx.executing;
+	s->tx.ack_only = s->tx.drain = false;
 	while (fake_send_once(s, &left) && s->state != STREAM_BROKEN)
 		;
 	if (s->qp && (s->tx.requests || s->tx.off))
 		req_sent(s);
 	s->tx.requests = false;
-	if (s->tx.more && !s->kicked)
-		stream_timer(s, loop_now());
+	stream_execute_later(s);
 	stream_want_output(s);
 }
 

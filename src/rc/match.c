@@ -394,6 +394,7 @@ int match_attach(struct dev_qp *qp)
 	match_lock();
 	s = unclaimed_find(&key);
 	if (s) {
+		stream_get(s);
 		ret = stream_attach(s, qp);
 		if (!ret)
 			list_del(&s->unclaimed);
@@ -404,6 +405,10 @@ int match_attach(struct dev_qp *qp)
 			in = arrival_find(qp, &key);
 	}
 	match_unlock();
+	if (s) {
+		stream_kick(s);
+		stream_put(s);
+	}
 	if (in)
 		ret = in->via->accept(in);
 	if (in && ret)
@@ -411,8 +416,9 @@ int match_attach(struct dev_qp *qp)
 	return ret;
 }
 
-/* Waits for those who are in our memory: not under match.lock, which the thread needs. */
-static void share_end(struct dev_qp *qp)
+/* Waits for those who are in our memory, and for our own copies: not under match.lock,
+ * which the thread needs. */
+static void accesses_end(struct dev_qp *qp)
 {
 	struct stream *s;
 
@@ -425,6 +431,7 @@ static void share_end(struct dev_qp *qp)
 	if (!s)
 		return;
 	share_qp_wait(s->share_id);
+	stream_quiesce(s);
 	stream_put(s);
 }
 
@@ -433,15 +440,21 @@ void match_detach(struct dev_qp *qp)
 	struct stream *s;
 	struct waiter *w;
 
-	share_end(qp);
+	accesses_end(qp);
 	match_lock();
 	w = waiter_of(qp);
 	if (w)
 		waiter_end(w);
 	s = qp->tr_priv;
-	if (s)
+	if (s) {
+		stream_get(s);
 		stream_detach(s, qp);
+	}
 	match_unlock();
+	if (!s)
+		return;
+	stream_detached(s);
+	stream_put(s);
 }
 
 static void attach_locked(struct stream *s, struct waiter *w)

@@ -499,6 +499,10 @@ void req_hold_over(struct stream *s)
 		s->tx.hold = HOLD_NONE;
 		break;
 	case HOLD_LOST:
+		if (s->tx.executing) { /* from the WQE that would fail */
+			stream_timer(s, loop_now() + RC_TICK_MS * MSEC);
+			break;
+		}
 		s->tx.hold = HOLD_NONE;
 		req_fail_oldest(s, IBV_WC_RETRY_EXC_ERR,
 				s->state == STREAM_BROKEN ?

@@ -60,7 +60,8 @@ void resp_fail_now(struct stream *s, enum ibv_wc_status st, int ev, const char *
 
 /* The request is refused for good: NAK, and our own QP fails; but not while answers
  * to earlier requests are still to be sent. On the wire they would have left before
- * this one was looked at, and who sees the QP fail may destroy it at once. */
+ * this one was looked at, and who sees the QP fail may destroy it at once. Nor while its
+ * receive is being filled. */
 void resp_fail(struct stream *s, enum nak_code code, enum ibv_wc_status st, int ev,
 	       const char *why)
 {
@@ -73,7 +74,7 @@ void resp_fail(struct stream *s, enum nak_code code, enum ibv_wc_status st, int 
 	resp_nak(s, code);
 	if (!s->qp)
 		return;
-	if (!s->p.extended || s->rx.resp_head == s->rx.resp_tail) {
+	if (!s->p.extended || (s->rx.resp_head == s->rx.resp_tail && !s->rx.fetching)) {
 		resp_fail_now(s, st, ev, why);
 		return;
 	}
@@ -88,7 +89,8 @@ void resp_settle(struct stream *s)
 	struct resp_failure *f = &s->rx.failure;
 
 	lock_assert_held(&s->lock);
-	if (!f->due || (s->state == STREAM_OPEN && s->rx.resp_head != s->rx.resp_tail))
+	if (!f->due || s->rx.fetching ||
+	    (s->state == STREAM_OPEN && s->rx.resp_head != s->rx.resp_tail))
 		return;
 	f->due = false;
 	resp_fail_now(s, f->status, f->event, f->why);

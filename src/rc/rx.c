@@ -9,6 +9,15 @@
 #include <stdio.h>
 #include <string.h>
 
+/* The memory of an SRQ's receives is its PD's, not the QP's. */
+static struct sge_list receive_list(const struct stream *s)
+{
+	const struct dev_qp *qp = s->qp;
+
+	return (struct sge_list){ qp->srq ? qp->srq->pd : s->rx.pd, qp->cur->sge,
+				  qp->cur->num_sge, IBV_ACCESS_LOCAL_WRITE };
+}
+
 int rx_map(struct stream *s, uint32_t n, struct sge_mem *mem)
 {
 	struct rc_rx *rx = &s->rx;
@@ -23,9 +32,7 @@ int rx_map(struct stream *s, uint32_t n, struct sge_mem *mem)
 		r = (struct mr_range){ rx->h.stag, rx->h.to + rx->off, n };
 		return sge_map_remote(rx->pd, qp, &r, IBV_ACCESS_REMOTE_WRITE, mem);
 	case PLACE_RECV:
-		/* The memory of an SRQ's receives is its PD's, not the QP's. */
-		list = (struct sge_list){ qp->srq ? qp->srq->pd : rx->pd, qp->cur->sge,
-					  qp->cur->num_sge, IBV_ACCESS_LOCAL_WRITE };
+		list = receive_list(s);
 		return sge_map(&list, rx->msg_off + rx->off, n, mem);
 	case PLACE_READ:
 		w = req_oldest_read(s, &idx);
@@ -86,21 +93,43 @@ void rx_copy(struct stream *s, const uint8_t *p, uint32_t n)
 	rx_placed(s, n);
 }
 
-int rx_fetch(struct stream *s, uint32_t n, rx_fetch_fn *fetch, const void *arg)
+bool rx_fetch_begin(struct stream *s)
+{
+	lock_assert_held(&s->lock);
+	if (s->rx.place != PLACE_RECV)
+		return false;
+	s->rx.fetching = true;
+	lock_get(&s->qp->lock);
+	qp_copy_begin_locked(s->qp);
+	lock_put(&s->qp->lock);
+	return true;
+}
+
+int rx_fetch(struct stream *s, uint32_t off, uint32_t n, rx_fetch_fn *fetch, const void *arg)
 {
 	struct mr_slot *refs[DEV_MAX_SGE];
 	struct iovec iov[DEV_MAX_SGE];
 	struct sge_mem mem = { iov, refs, DEV_MAX_SGE };
-	int k = rx_map(s, n, &mem), ret = 0;
+	struct sge_list list = receive_list(s);
+	int k = sge_map(&list, s->rx.msg_off + off, n, &mem), ret;
 
-	if (k > 0)
-		ret = fetch(arg, s, iov, k);
+	ret = k > 0 ? fetch(arg, s, iov, k) : k;
 	sge_unmap(refs, k);
-	if (k < 0)
-		rx_unplaceable(s, k);
-	if (!ret)
-		rx_placed(s, n);
 	return ret;
+}
+
+/* A QP that has failed meanwhile has no receive any more. */
+void rx_fetch_end(struct stream *s, uint32_t n)
+{
+	lock_assert_held(&s->lock);
+	s->rx.fetching = false;
+	lock_get(&s->qp->lock);
+	qp_copy_end_locked(s->qp);
+	if (!s->qp->cur_valid || !qp_may_receive_locked(s->qp))
+		s->rx.place = PLACE_SCRATCH;
+	lock_put(&s->qp->lock);
+	rx_placed(s, n);
+	cond_broadcast(&s->copied);
 }
 
 int rx_frame_begin(struct stream *s)

@@ -21,11 +21,17 @@ int rx_frame_end(struct stream *s, enum rc_way way) REQUIRES(s->lock);
 
 /* The next n bytes of payload are at p. */
 void rx_copy(struct stream *s, const uint8_t *p, uint32_t n) REQUIRES(s->lock);
-/* The next n bytes are brought by fetch(arg, s, where they go). 0: they are in their place,
- * or have none (rx.place); else what fetch() returned. */
+/* The payload of a send is fetched without locks, as that may take long. begin: false if it
+ * has no place, and the frame ends without it; else rx.fetching is set, and until the end
+ * nothing else of this stream is received. QP and receive stay. rx_fetch(): n bytes, from
+ * offset `off` of the frame on, are brought by fetch(arg, s, where they go), in one thread,
+ * WITHOUT s->lock; what it returned, or -errno if the memory is not to be had. end: n bytes
+ * were placed; rx_frame_end() or a NAK follows. */
 typedef int rx_fetch_fn(const void *arg, struct stream *s, const struct iovec *iov, int n);
-int rx_fetch(struct stream *s, uint32_t n, rx_fetch_fn *fetch, const void *arg)
-	REQUIRES(s->lock);
+bool rx_fetch_begin(struct stream *s) REQUIRES(s->lock);
+int rx_fetch(struct stream *s, uint32_t off, uint32_t n, rx_fetch_fn *fetch,
+	     const void *arg);
+void rx_fetch_end(struct stream *s, uint32_t n) REQUIRES(s->lock);
 /* Where the next n bytes go, for a carrier that reads them there itself and then says
  * rx_placed(). The number of iovecs; 0: nowhere, they are discarded; -errno: the memory is
  * not to be had any more, rx_unplaceable() says so. */

@@ -15,6 +15,7 @@
 
 #include "base/log.h"
 #include "dev/share.h"
+#include "rc/execute.h"
 #include "rc/match.h"
 #include "rc/requester.h"
 #include "rc/responder.h"
@@ -108,9 +109,22 @@ static void let_in(const struct stream *s)
 		sched_yield();
 }
 
+/* Sends, and carries out requests of up to *left bytes in all, meanwhile without the
+ * lock. What is more is left to a job. */
+static void run_executing(struct stream *s, uint32_t *left)
+{
+	lock_assert_held(&s->lock);
+	do {
+		execute_turn(s, left);
+		s->execute_here = *left;
+		tx_run(s);
+		s->execute_here = false;
+	} while (s->tx.more && !s->tx.executing && *left && s->state == STREAM_OPEN);
+}
+
 void stream_kick(struct stream *s)
 {
-	bool more = false;
+	uint32_t left = RC_EXECUTE_TURN;
 
 	atomic_store(&s->want, 1);
 #if !defined(__x86_64__) /* there the store is a full barrier */
@@ -118,16 +132,33 @@ void stream_kick(struct stream *s)
 #endif
 	while (atomic_load(&s->want) && lock_try(&s->lock)) {
 		atomic_store(&s->want, 0);
-		s->kicked = true;
-		tx_run(s);
-		s->kicked = false;
-		more = s->tx.more && s->state == STREAM_OPEN;
-		if (more)
-			atomic_store(&s->want, 1);
+		run_executing(s, &left);
 		lock_put(&s->lock);
-		if (more)
-			let_in(s);
 	}
+}
+
+/* The job: a turn, then others get the lock, until there is no more. */
+static void execute_run(struct job *j)
+{
+	struct stream *s = container_of(j, struct stream, execute);
+	uint32_t left = RC_EXECUTE_TURN;
+
+	stream_lock(s);
+	s->execute_posted = false;
+	run_executing(s, &left);
+	stream_unlock(s);
+	let_in(s);
+	stream_put(s);
+}
+
+void stream_execute_later(struct stream *s)
+{
+	lock_assert_held(&s->lock);
+	if (!s->tx.more || s->tx.executing || s->execute_posted || s->execute_here)
+		return;
+	s->execute_posted = true;
+	stream_get(s);
+	job_post(&s->execute);
 }
 
 static void close_step(struct stream *s);
@@ -497,6 +528,8 @@ void stream_init(struct stream *s, const struct rc_carrier *carrier,
 	s->tx.msn0 = s->tx.msn1 = s->tx.msn3 = 1; /* RFC 5041 section 5.1: from 1 */
 	s->rx.msn0 = s->rx.msn1 = 1;
 	s->tx.srqn = s->rx.srqn = NO_SRQ;
+	cond_init(&s->copied);
+	job_init(&s->execute, execute_run);
 	s->up_work.run = up_run;
 	s->timer.fire = timer_fire;
 }
@@ -653,13 +686,19 @@ int stream_attach(struct stream *s, struct dev_qp *qp)
 	}
 	attached(s, qp);
 	stream_unlock(s);
-	stream_kick(s);
 	return 0;
+}
+
+void stream_quiesce(struct stream *s)
+{
+	stream_lock(s);
+	while (s->tx.executing || s->rx.fetching)
+		lock_wait(&s->lock, &s->copied);
+	stream_unlock(s);
 }
 
 void stream_detach(struct stream *s, struct dev_qp *qp)
 {
-	stream_get(s); /* as in stream_release() */
 	lock_get(&s->lock);
 	stream_stop(s);
 	resp_lost(s);
@@ -670,6 +709,11 @@ void stream_detach(struct stream *s, struct dev_qp *qp)
 	share_qp_unbind_locked(qp);
 	lock_put(&qp->lock);
 	stream_unlock(s);
+}
+
+void stream_detached(struct stream *s)
+{
+	stream_get(s); /* as in stream_release() */
 	share_qp_wait(s->share_id);
 	s->carrier->leave(s);
 	lock_get(&s->lock);

@@ -22,6 +22,7 @@
 #ifndef ANYRDMA_RC_STREAM_H
 #define ANYRDMA_RC_STREAM_H
 
+#include "base/job.h"
 #include "base/list.h"
 #include "base/lock.h"
 #include "base/loop.h"
@@ -110,7 +111,8 @@ struct rc_tx {
 	/* execute.c: bytes done of the WQE at execute_idx, or it is to be sent */
 	uint32_t execute_idx, execute_off;
 	bool execute_not;
-	bool more;		/* the turn was over: there is more to execute */
+	bool executing;		/* a thread carries out the WQE at sq.next without locks */
+	bool more;		/* that is so, or has to be done: requests wait */
 	bool drain;		/* ... when what was sent before is answered */
 	/* rc_carrier.by_reference: the payload of this WQE was refused, and is sent */
 	uint32_t copy_idx;
@@ -135,6 +137,8 @@ struct resp_failure {
 struct rc_rx {
 	struct rc_frame h;	/* the frame being received */
 	uint32_t off;		/* payload of this frame already placed */
+	bool fetching;		/* its payload is being fetched without locks: what comes
+				 * behind it waits in the carrier */
 	enum { PLACE_SCRATCH, PLACE_RECV, PLACE_WRITE, PLACE_READ } place;
 	enum rc_reason reason;	/* why the frame is refused, see rc_carrier.refuse */
 
@@ -217,7 +221,10 @@ struct stream {
 	bool connecting;     /* of stream_connect() or its peer: not open yet */
 	struct loop_work up_work;
 
-	bool kicked;	     /* by stream_kick(), which comes again for tx.more */
+	struct cond copied;  /* tx.executing or rx.fetching has become false */
+	struct job execute;  /* posted (execute_posted): for tx.more */
+	bool execute_posted;
+	bool execute_here;   /* the thread that runs tx will see to tx.more itself */
 	bool grouped;	     /* pollers of its QP's CQ watch it, not the thread alone */
 	bool joined;	     /* in a poll group, or on the way in or out: must not close */
 	bool input_held;     /* plain, no QP yet: what comes waits in the carrier */
@@ -312,13 +319,21 @@ void stream_broken(struct stream *s, int err, const char *why) REQUIRES(s->lock)
 void stream_timer(struct stream *s, uint64_t when) REQUIRES(s->lock);
 /* A control message has come for the user. */
 void stream_up(struct stream *s, const struct rc_frame *h) REQUIRES(s->lock);
-/* Joins and separates a stream and a QP; the caller serialises both (match.c). */
+/* Joins and separates a stream and a QP; the caller serialises both (match.c).
+ * stream_attach() sends nothing: tx_run() or stream_kick() follows, without match.lock.
+ * Detaching has three steps. stream_quiesce() waits for copies to end; the QP's state
+ * permits no new ones. stream_detach() takes the QP. stream_detached() waits for peers that
+ * access memory in the QP's name; until then the stream does not close. */
 int stream_attach(struct stream *s, struct dev_qp *qp);
+void stream_quiesce(struct stream *s);
 void stream_detach(struct stream *s, struct dev_qp *qp);
+void stream_detached(struct stream *s);
 /* A plain stream ends: what is queued leaves, then the carrier closes. Nothing happens to
  * an extended one. */
 void stream_end(struct stream *s) REQUIRES(s->lock);
-/* The QP's work is over: its memory is not touched after this. */
+/* There is a request to carry out (tx.more), and no thread that will: posts a job. */
+void stream_execute_later(struct stream *s) REQUIRES(s->lock);
+/* The QP's work is over: its memory is not touched after this. No copy is under way. */
 void stream_stop(struct stream *s) REQUIRES(s->lock);
 
 #endif

@@ -62,6 +62,8 @@ static void recv_lost(struct dev_qp *qp)
 	if (!s)
 		return;
 	stream_lock(s);
+	while (s->rx.fetching)
+		lock_wait(&s->lock, &s->copied);
 	if (s->qp == qp) {
 		resp_fail(s, NAK_INV_REQ, IBV_WC_WR_FLUSH_ERR, IBV_EVENT_QP_ACCESS_ERR,
 			  "the SRQ was destroyed in the middle of a message for it");
@@ -77,6 +79,7 @@ static void stop(struct dev_qp *qp)
 
 	if (!s)
 		return;
+	stream_quiesce(s);
 	stream_lock(s);
 	stream_stop(s);
 	stream_unlock(s);

@@ -22,6 +22,7 @@
 #include "base/fdset.h"
 #include "base/log.h"
 #include "base/sys.h"
+#include "rc/execute.h"
 #include "rc/sge.h"
 #include "shm/keys.h"
 #include "shm/link.h"
@@ -654,6 +655,7 @@ static bool direct_likely(struct stream *s, const struct wqe *w)
 	return k && atomic_load_explicit(&k->key, memory_order_relaxed) == w->rkey;
 }
 
+/* Large requests come without locks: direct_likely() has found the link usable. */
 static int direct_run(struct stream *s, const struct wqe *w, uint32_t off, uint32_t len)
 {
 	struct direct *d = to_shm(s)->l->direct;
@@ -663,8 +665,7 @@ static int direct_run(struct stream *s, const struct wqe *w, uint32_t off, uint3
 	struct sge_list list;
 	int maps = 0, ret;
 
-	lock_assert_held(&s->lock);
-	if (!usable(s, d))
+	if (!d || (w->length <= RC_EXECUTE_LOCKED && !usable(s, d)))
 		return -ENOENT;
 	c.read = w->opcode == IBV_WR_RDMA_READ;
 	c.len = len;
@@ -687,6 +688,11 @@ static int direct_run(struct stream *s, const struct wqe *w, uint32_t off, uint3
 	return ret;
 }
 
+bool direct_fetches(struct stream *s)
+{
+	return usable(s, to_shm(s)->l->direct);
+}
+
 /* A QP that fails returns its memory to the application without waiting for the word, but
  * closes its QP entry before. So what was copied while the entry is open is what was
  * sent. */
@@ -698,8 +704,6 @@ int direct_fetch(struct stream *s, uint32_t key, uint64_t addr, uint32_t len,
 	_Atomic uint64_t *word;
 	int ret = -EACCES;
 
-	if (!usable(s, d))
-		return -ENOENT;
 	word = word_claim(d, (uint64_t)key << 32 | (uint32_t)to_shm(s)->peer_share_id);
 	if (!word)
 		return -EBUSY;

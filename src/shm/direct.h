@@ -67,9 +67,11 @@ void direct_free(struct direct *d);
 
 extern const struct rc_executor direct_executor;
 
+/* Payloads of the peer may be fetched. s->lock is held. */
+bool direct_fetches(struct stream *s);
 /* Fetches part of the payload of a send of the peer: `len` bytes at `addr` of its region
- * `key`, into iov, at most DEV_MAX_SGE pieces. 0; or -errno: the peer has to send
- * them. */
+ * `key`, into iov, at most DEV_MAX_SGE pieces. direct_fetches() was true. No lock is held.
+ * 0; or -errno: the peer has to send them. */
 int direct_fetch(struct stream *s, uint32_t key, uint64_t addr, uint32_t len,
 		 const struct iovec *iov, int n);
 /* The peer says that it can fetch payloads from this process. */

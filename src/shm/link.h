@@ -96,7 +96,7 @@ struct link {
 	struct list opens;	 /* struct link_open_msg, for the loop thread */
 	struct list cm_msgs;	 /* struct cm_msg (cm.c), for the loop thread */
 	unsigned nopens, ncm_msgs;
-	uint32_t pulled;	 /* bytes fetched for the record being received: pull.c */
+	uint32_t pulled;	 /* bytes that the record being received names: pull.c */
 	struct list after_rx;	 /* streams whose shm_after_rx() is due */
 	struct list cqs;	 /* struct link_cq, */
 	struct list cq_hash[LINK_CQ_BUCKETS]; /* and the same by CQ */
@@ -104,6 +104,8 @@ struct link {
 	bool bad;		 /* the loop thread is to break the link */
 	bool retired;		 /* bad is set to make room for another link */
 	bool bulk;		 /* the last pass received bulk data */
+	bool stopped;		 /* the next record waits for a copy to end, which wakes the
+				  * loop thread */
 	bool dead;		 /* the link is broken; also written under tx_lock */
 	_Atomic bool after_rx_due; /* after_rx is not empty */
 	/* Address of the next record's word, for pollers without the lock: a hint that

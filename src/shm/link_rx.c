@@ -179,7 +179,7 @@ receive_stream(struct link *l, const void *rec, uint32_t bytes, bool by_thread)
 		return 0; /* sent before the peer received LINK_CLOSE */
 	ret = shm_receive(s, rec, bytes, by_thread);
 	p = to_shm(s);
-	if (ret != -EAGAIN && !list_linked(&p->after_rx))
+	if (ret != -EAGAIN && ret != -EBUSY && !list_linked(&p->after_rx))
 		list_add_tail(&l->after_rx, &p->after_rx);
 	return ret;
 }
@@ -226,8 +226,9 @@ static int receive(struct link *l, bool by_thread, bool *moved)
 			ret = receive_stream(l, rec, bytes, by_thread);
 		else
 			ret = receive_other(l, kind, rec, bytes, by_thread);
+		l->stopped = ret == -EBUSY;
 		if (ret)
-			return ret == -EAGAIN ? 0 : ret;
+			return ret == -EAGAIN || ret == -EBUSY ? 0 : ret;
 		ring_consume(&l->rx, bytes);
 		l->consumed_lines += ring_lines(bytes);
 		total += bytes + l->pulled;
@@ -307,7 +308,7 @@ void link_update_sleep(struct link *l)
 		return;
 	atomic_store(&l->rx.sh->consumer_sleeps, sleeps);
 	atomic_thread_fence(memory_order_seq_cst);
-	if (sleeps && (ring_has(&l->rx) || room_for_waiting(l)))
+	if (sleeps && ((ring_has(&l->rx) && !l->stopped) || room_for_waiting(l)))
 		link_wake_thread(l);
 }
 

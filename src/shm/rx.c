@@ -5,7 +5,7 @@
 #include "rc/requester.h"
 #include "rc/responder.h"
 #include "rc/rx.h"
-#include "shm/link.h"
+#include "shm/link_rx.h"
 #include "shm/pull.h"
 #include "shm/small.h"
 
@@ -47,6 +47,8 @@ void shm_kept_drop(struct shm_stream *t)
 {
 	struct list *n;
 
+	free(t->fetch);
+	t->fetch = NULL;
 	free(t->waiting);
 	t->waiting = NULL;
 	while ((n = list_pop(&t->kept)))
@@ -92,11 +94,31 @@ static int receive_record(struct stream *s, const void *rec, uint32_t bytes)
 	return to_shm(s)->waiting ? 0 : -ENOMEM;
 }
 
+/* Records are kept. */
+static bool waits(const struct stream *s)
+{
+	return s->rx.wait || s->rx.fetching;
+}
+
+static int receive_kept(struct stream *s)
+{
+	struct shm_kept *k;
+	struct list *n;
+	int ret = 0;
+
+	lock_assert_held(&s->lock);
+	while (!ret && !waits(s) && (n = list_pop(&to_shm(s)->kept))) {
+		k = list_entry(n, struct shm_kept, node);
+		ret = receive_record(s, k->data, k->bytes);
+		kept_free(s, k);
+	}
+	return ret;
+}
+
 /* Tries again to receive the message that waits, then the records that were kept. */
 static int resume(struct stream *s)
 {
 	struct shm_kept *k;
-	struct list *n;
 	int ret;
 
 	lock_assert_held(&s->lock);
@@ -107,18 +129,13 @@ static int resume(struct stream *s)
 		ret = receive_payload(s, k->data, k->head);
 		kept_free(s, k);
 	}
-	while (!ret && !s->rx.wait && (n = list_pop(&to_shm(s)->kept))) {
-		k = list_entry(n, struct shm_kept, node);
-		ret = receive_record(s, k->data, k->bytes);
-		kept_free(s, k);
-	}
-	return ret;
+	return ret ? ret : receive_kept(s);
 }
 
 void shm_input_ended(struct stream *s, int err)
 {
 	lock_assert_held(&s->lock);
-	if (s->rx.wait && s->state == STREAM_OPEN) {
+	if (waits(s) && s->state == STREAM_OPEN) {
 		to_shm(s)->end_pending = true;
 		to_shm(s)->end_err = err;
 		return;
@@ -126,6 +143,25 @@ void shm_input_ended(struct stream *s, int err)
 	to_shm(s)->end_pending = false;
 	to_shm(s)->closed_in = true;
 	stream_peer_closed(s, err);
+}
+
+/* The link may have stopped at a record of this stream, and has to be run again. */
+void shm_fetched(struct stream *s, int err)
+{
+	struct shm_stream *t = to_shm(s);
+
+	lock_assert_held(&s->lock);
+	if (!err && (s->state == STREAM_OPEN || s->state == STREAM_CLOSING) && !s->shut)
+		err = receive_kept(s);
+	if (err)
+		stream_broken(s, err, "the peer sent an invalid record");
+	if (t->end_pending && !waits(s))
+		shm_input_ended(s, t->end_err);
+	stream_after(s, true, true, true);
+	if (t->link_stopped && !waits(s)) {
+		t->link_stopped = false;
+		link_wake_thread(t->l);
+	}
 }
 
 bool shm_resume(struct stream *s)
@@ -144,18 +180,23 @@ bool shm_resume(struct stream *s)
 }
 
 /* A record that comes after the message that waits: keeps it. If that needs more than
- * KEPT_MAX, messages before it stop waiting. */
+ * KEPT_MAX, unreliable messages before it stop waiting; behind a payload that is being
+ * fetched the link stops. */
 static int receive_behind(struct stream *s, const void *rec, uint32_t bytes)
 {
 	struct shm_kept *k;
 	int ret = 0;
 
 	lock_assert_held(&s->lock);
+	if (s->rx.fetching && to_shm(s)->kept_bytes + bytes > KEPT_MAX) {
+		to_shm(s)->link_stopped = true;
+		return -EBUSY;
+	}
 	while (!ret && s->rx.wait && to_shm(s)->kept_bytes + bytes > KEPT_MAX) {
 		s->rx.no_wait = true;
 		ret = resume(s);
 	}
-	if (ret || !s->rx.wait)
+	if (ret || !waits(s))
 		return ret ? ret : receive_record(s, rec, bytes);
 	k = keep(s, rec, bytes, 0);
 	if (k)
@@ -174,8 +215,12 @@ int shm_receive(struct stream *s, const void *rec, uint32_t bytes, bool by_threa
 	if (!to_shm(s)->started)
 		ret = -EPROTO; /* LINK_READY has to come first */
 	else if ((s->state == STREAM_OPEN || s->state == STREAM_CLOSING) && !s->shut)
-		ret = s->rx.wait ? receive_behind(s, rec, bytes) :
-				   receive_record(s, rec, bytes);
+		ret = waits(s) ? receive_behind(s, rec, bytes) :
+				 receive_record(s, rec, bytes);
+	if (ret == -EBUSY) {
+		stream_unlock(s);
+		return ret;
+	}
 	if (ret && to_shm(s)->started)
 		stream_broken(s, ret, "the peer sent an invalid record");
 	to_shm(s)->received = true;

@@ -16,6 +16,7 @@ struct link;
 struct link_cq;
 struct rec_link;
 struct shm_attempt;
+struct shm_fetch;
 struct shm_kept;
 
 /* How far a connection of the CM is. */
@@ -66,8 +67,12 @@ struct shm_stream {
 	struct list after_rx;	/* link.after_rx; rx_lock */
 	struct list blocked;	/* link.blocked; tx_lock */
 
+	/* pull.c: made when first needed. */
+	struct shm_fetch *fetch;
+	bool link_stopped; /* the next record of the link waits for the fetch */
+
 	/* Unreliable streams while rx.wait is set: the record of the frame that waits to
-	 * begin, or NULL, and the records that came after it. */
+	 * begin, or NULL. While rx.wait or rx.fetching is set: records that came after. */
 	struct shm_kept *waiting;
 	struct list kept;
 	size_t kept_bytes;
@@ -113,13 +118,16 @@ void shm_unblocked(struct stream *s);
 /* ---- rx.c ---- */
 
 /* Receives one record for s. 0; -EPROTO: the link is to be broken; -EAGAIN (pollers
- * only): the stream's lock is not free, the record stays in the ring. rx_lock is held. */
+ * only): the stream's lock is not free, the record stays in the ring; -EBUSY: it stays, and
+ * the loop thread will be woken to go on. rx_lock is held. */
 int shm_receive(struct stream *s, const void *rec, uint32_t bytes, bool by_thread);
 /* Runs after the records of a pass: acknowledges and sends. True: it has to run again in
  * the next pass. rx_lock is held. */
 bool shm_after_rx(struct stream *s, bool by_thread);
 /* rc_carrier.receive: continues with a message that waited for a receive. */
 bool shm_resume(struct stream *s) REQUIRES(s->lock);
+/* A payload was fetched, and its frame has ended. err breaks the stream. */
+void shm_fetched(struct stream *s, int err) REQUIRES(s->lock);
 /* Nothing more comes from the peer. Reported to the stream at once, or after the message
  * that waits for a receive. */
 void shm_input_ended(struct stream *s, int err) REQUIRES(s->lock);

@@ -209,7 +209,8 @@ void shm_send(struct stream *s)
 	lock_assert_held(&s->lock);
 	if (to_shm(s)->closed_out || (!to_shm(s)->opened && !send_ready(s)))
 		return;
-	s->tx.more = s->tx.drain = false;
+	s->tx.more = s->tx.executing;
+	s->tx.drain = false;
 	while (send_once(s, &moved, &left) && s->state != STREAM_BROKEN &&
 	       s->state != STREAM_CLOSED)
 		;
@@ -218,8 +219,7 @@ void shm_send(struct stream *s)
 	s->tx.requests = false;
 	if (moved)
 		link_wake_peer(to_shm(s)->l);
-	if (s->tx.more && !s->kicked)
-		stream_timer(s, loop_now());
+	stream_execute_later(s);
 	stream_want_output(s);
 }
 

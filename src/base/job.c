@@ -1,0 +1,153 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "base/job.h"
+
+#include "base/lock.h"
+#include "base/log.h"
+#include "base/thread.h"
+
+#include <errno.h>
+#include <string.h>
+
+#define IDLE_SECONDS 1 /* a thread that gets no job for so long ends */
+
+static struct {
+	struct lock lock;
+	struct cond posted;
+	struct list queue; /* struct job, nqueue of them */
+	unsigned nqueue;
+	unsigned threads, idle; /* idle: of these, those that wait for a job */
+} jobs = { .lock = LOCK_INIT, .queue = LIST_INIT(jobs.queue) };
+
+/* A poller's own jobs. */
+static _Thread_local struct {
+	bool collecting, any;
+	struct list list; /* valid if any */
+} here __attribute__((tls_model("initial-exec")));
+
+static void run_in_loop(struct loop_work *w)
+{
+	struct job *j = container_of(w, struct job, work);
+
+	j->run(j);
+}
+
+void job_init(struct job *j, void (*run)(struct job *j))
+{
+	j->run = run;
+	list_init(&j->node);
+	j->work = (struct loop_work){ .run = run_in_loop };
+}
+
+static bool wait_for_job(void) REQUIRES(jobs.lock)
+{
+	struct timespec until;
+
+	clock_gettime(CLOCK_MONOTONIC, &until);
+	until.tv_sec += IDLE_SECONDS;
+	while (list_empty(&jobs.queue))
+		if (lock_timedwait(&jobs.lock, &jobs.posted, &until) == -ETIMEDOUT)
+			break;
+	return !list_empty(&jobs.queue);
+}
+
+static void *job_thread(void *arg)
+{
+	struct job *j;
+
+	lock_get(&jobs.lock);
+	while (wait_for_job()) {
+		j = list_entry(list_pop(&jobs.queue), struct job, node);
+		jobs.nqueue--;
+		jobs.idle--;
+		lock_put(&jobs.lock);
+		j->run(j);
+		lock_get(&jobs.lock);
+		jobs.idle++;
+	}
+	jobs.idle--;
+	jobs.threads--;
+	lock_put(&jobs.lock);
+	return arg;
+}
+
+/* A new thread counts as idle from the beginning. False: there is no thread that will
+ * run the queue. */
+static bool thread_for_queue(void) REQUIRES(jobs.lock)
+{
+	int ret;
+
+	if (jobs.idle >= jobs.nqueue || jobs.threads == JOB_THREADS)
+		return true;
+	ret = thread_start("anyrdma-copy", job_thread, NULL);
+	if (!ret) {
+		jobs.threads++;
+		jobs.idle++;
+	} else if (!jobs.threads) {
+		log_warn("no thread for copies can be started (%s): the loop thread makes "
+			 "them, and others wait for it",
+			 strerror(-ret));
+	}
+	return jobs.threads;
+}
+
+void job_post(struct job *j)
+{
+	bool thread;
+
+	if (here.collecting) {
+		if (!here.any)
+			list_init(&here.list);
+		here.any = true;
+		list_add_tail(&here.list, &j->node);
+		return;
+	}
+	lock_get(&jobs.lock);
+	list_add_tail(&jobs.queue, &j->node);
+	jobs.nqueue++;
+	thread = thread_for_queue();
+	if (!thread) {
+		list_del(&j->node);
+		jobs.nqueue--;
+	}
+	lock_put(&jobs.lock);
+	if (thread)
+		cond_broadcast(&jobs.posted);
+	else
+		loop_post(&j->work);
+}
+
+void job_collect_begin(void)
+{
+	here.collecting = true;
+}
+
+void job_collect_end(void)
+{
+	here.collecting = false;
+}
+
+bool job_collected(void)
+{
+	return here.any;
+}
+
+void job_run_collected(void)
+{
+	struct list *n;
+
+	here.any = false;
+	while ((n = list_pop(&here.list))) {
+		struct job *j = list_entry(n, struct job, node);
+
+		j->run(j);
+	}
+}
+
+void job_child(void)
+{
+	lock_init(&jobs.lock);
+	cond_init(&jobs.posted);
+	list_init(&jobs.queue);
+	jobs.nqueue = jobs.threads = jobs.idle = 0;
+	here.any = here.collecting = false;
+}
