@@ -48,6 +48,7 @@ enum {
 
 struct direct {
 	atomic_int refs;
+	uint64_t serial; /* targets.list is in this order */
 	struct link *l;
 	/* this process as initiator */
 	struct direct_shared *ours;
@@ -76,7 +77,8 @@ struct direct {
 static struct {
 	struct lock lock; /* innermost */
 	struct list list;
-} targets = { LOCK_INIT, LIST_INIT(targets.list) };
+	uint64_t serial; /* of the last one */
+} targets = { .lock = LOCK_INIT, .list = LIST_INIT(targets.list) };
 
 /* ---- target ------------------------------------------------------------------------ */
 
@@ -150,46 +152,66 @@ static void direct_put(struct direct *d)
 		free(d);
 }
 
-/* Finds a word that matches, with a reference to its struct direct and to the link; or
- * NULL. */
-static struct direct *find_word(uint64_t value, uint64_t mask, _Atomic uint64_t **word)
+/* One pass over all words. */
+struct word_scan {
+	uint64_t value, mask;
+	/* the next one to be read: */
+	uint64_t serial;
+	uint32_t i;
+	_Atomic uint64_t *word; /* that was found */
+};
+
+/* The next word of d that matches. */
+static bool next_word(struct direct *d, struct word_scan *w)
+{
+	/* A peer that has not got the keys cannot be in the middle of an access. */
+	uint32_t n = atomic_load(&d->peer_keys) != DIRECT_KEYS_NONE ?
+			     atomic_load(&d->theirs->words_used) :
+			     0;
+
+	n = n < DIRECT_USERS ? n : DIRECT_USERS;
+	if (d->serial > w->serial) {
+		w->serial = d->serial;
+		w->i = 0;
+	}
+	while (w->i < n) {
+		w->word = &d->theirs->user[w->i++].word;
+		if ((atomic_load(w->word) & w->mask) == w->value)
+			return !atomic_load(&d->dead);
+	}
+	return false;
+}
+
+/* Finds the next word that matches, with a reference to its struct direct and to the
+ * link; or NULL. */
+static struct direct *find_word(struct word_scan *w)
 {
 	struct direct *d, *found = NULL;
 
 	lock_get(&targets.lock);
-	list_for_each(d, &targets.list, node) {
-		/* A peer that has not got the keys cannot be in the middle of an
-		 * access. */
-		uint32_t n = atomic_load(&d->peer_keys) != DIRECT_KEYS_NONE ?
-				     atomic_load(&d->theirs->words_used) :
-				     0;
-
-		n = n < DIRECT_USERS ? n : DIRECT_USERS;
-		for (uint32_t i = 0; i < n && !found; i++) {
-			*word = &d->theirs->user[i].word;
-			if ((atomic_load(*word) & mask) == value &&
-			    !atomic_load(&d->dead))
-				found = d;
-		}
-		if (found && link_try_get(found->l)) /* keeps the segment */
+	list_for_each(d, &targets.list, node)
+		if (d->serial >= w->serial && next_word(d, w) &&
+		    link_try_get(d->l)) { /* keeps the segment */
+			found = d;
 			break;
-		found = NULL;
-	}
+		}
 	if (found)
 		atomic_fetch_add(&found->refs, 1);
 	lock_put(&targets.lock);
 	return found;
 }
 
+/* Each word is waited for once: an access that begins later finds the entry withdrawn. So
+ * a peer that keeps setting and clearing words is not waited for without end. */
 static void wait_for_words(uint64_t value, uint64_t mask)
 {
-	_Atomic uint64_t *word;
+	struct word_scan w = { .value = value, .mask = mask };
 	struct direct *d;
 
-	while ((d = find_word(value, mask, &word))) {
+	while ((d = find_word(&w))) {
 		struct link *l = d->l;
 
-		word_wait(d, word, value, mask);
+		word_wait(d, w.word, value, mask);
 		direct_put(d);
 		link_put(l);
 	}
@@ -243,6 +265,7 @@ static struct direct *direct_new(struct link *l, int side)
 	list_init(&d->node);
 	share_set_wait(wait_for_words);
 	lock_get(&targets.lock);
+	d->serial = ++targets.serial;
 	list_add_tail(&targets.list, &d->node);
 	lock_put(&targets.lock);
 	l->direct = d;

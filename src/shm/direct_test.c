@@ -134,6 +134,29 @@ static void not_for_ever_then(void)
 	down();
 }
 
+/* A peer that names the memory by one of two words all the time, in turns. */
+static void not_for_ever_in_turns(void)
+{
+	_Atomic uint64_t *word, *other;
+	uint64_t value;
+	pthread_t th;
+
+	up();
+	other = &seg->direct[1].user[1].word;
+	th = begin(&word);
+	value = atomic_load(word);
+	atomic_store(&seg->direct[1].words_used, 2);
+	for (int turn = 0; turn < 200 && !done_within(5); turn++) {
+		atomic_store(turn % 2 ? word : other, value);
+		atomic_store(turn % 2 ? other : word, 0);
+	}
+	CHECK(atomic_load(&done));
+	atomic_store(word, 0);
+	atomic_store(other, 0);
+	pthread_join(th, NULL);
+	down();
+}
+
 /* The words of a peer that has not got the keys are ignored. */
 static void not_for_a_peer_without_keys(void)
 {
@@ -186,6 +209,7 @@ int main(int argc, char **argv)
 	T_RUN(waits_while_a_word_names_it);
 	T_RUN(waits_though_the_link_is_broken);
 	T_RUN(not_for_ever_then);
+	T_RUN(not_for_ever_in_turns);
 	T_RUN(not_for_a_peer_without_keys);
 	T_RUN(not_for_a_dead_peer);
 	CHECK_EQ(pd_dealloc(pd), 0);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* A server whose threads share QPs and CQs, as key-value stores with I/O threads have it:
  * one thread waits for completion channels in epoll and polls the CQs it is told of;
- * another one of several posts the answer, and may poll the same CQ before it. Requests and answers are
- * writes with immediate data, of which one in WRS is signalled: the send queue has no slot
- * left when that one completes. */
+ * another one of several posts the answer, and may poll the same CQ before it. Requests
+ * and answers are writes with immediate data, of which one in WRS is signalled: the send
+ * queue has no slot left when that one completes. */
 #include "lab.h"
 
 #include <sys/epoll.h>
