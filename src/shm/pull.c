@@ -125,7 +125,6 @@ int pull_receive(struct stream *s, const void *rec, const struct rec_stream *r)
 	if (!f || !rx_fetch_begin(s))
 		return rx_frame_end(s, RC_BY_REFERENCE);
 	f->n = n;
-	to_shm(s)->l->pulled += s->rx.h.payload;
 	stream_get(s);
 	job_post(&f->job);
 	return 0;

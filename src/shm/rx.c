@@ -204,6 +204,20 @@ static int receive_behind(struct stream *s, const void *rec, uint32_t bytes)
 	return k ? 0 : -ENOMEM;
 }
 
+/* rx_lock is held. */
+static int receive_now(struct stream *s, const void *rec, uint32_t bytes)
+{
+	int ret;
+
+	lock_assert_held(&s->lock);
+	if (waits(s))
+		return receive_behind(s, rec, bytes);
+	ret = receive_record(s, rec, bytes);
+	if (s->rx.fetching)
+		to_shm(s)->l->pulled = s->rx.h.payload;
+	return ret;
+}
+
 int shm_receive(struct stream *s, const void *rec, uint32_t bytes, bool by_thread)
 {
 	int ret = 0;
@@ -215,8 +229,7 @@ int shm_receive(struct stream *s, const void *rec, uint32_t bytes, bool by_threa
 	if (!to_shm(s)->started)
 		ret = -EPROTO; /* LINK_READY has to come first */
 	else if ((s->state == STREAM_OPEN || s->state == STREAM_CLOSING) && !s->shut)
-		ret = waits(s) ? receive_behind(s, rec, bytes) :
-				 receive_record(s, rec, bytes);
+		ret = receive_now(s, rec, bytes);
 	if (ret == -EBUSY) {
 		stream_unlock(s);
 		return ret;
