@@ -273,16 +273,6 @@ int cq_poll(struct dev_cq *cq, int n, struct ibv_wc *wc)
 	return pop(cq, n, wc, NULL);
 }
 
-uint32_t cq_waiting(struct dev_cq *cq)
-{
-	uint32_t head;
-
-	if (cq_looks_empty(cq))
-		poll_run(cq);
-	head = atomic_load_explicit(&cq->head_seen, memory_order_relaxed);
-	return atomic_load_explicit(&cq->tail, memory_order_acquire) - head;
-}
-
 bool cq_next(struct dev_cq *cq, struct ibv_wc *wc, uint64_t *stamp)
 {
 	return pop(cq, 1, wc, stamp);

@@ -235,7 +235,6 @@ struct dev_cq {
 	pthread_mutex_t ex_lock;
 	struct ibv_wc ex_wc; /* the completion that ibv_wc_read_*() reads */
 	uint64_t ex_stamp;   /* its stamp */
-	uint32_t ex_left;    /* completions that ibv_start_poll() found and that are left */
 };
 
 static inline struct dev_cq *to_cq(struct ibv_cq *c)

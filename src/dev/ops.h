@@ -165,7 +165,7 @@ struct dev_ops {
 	int (*req_notify_cq)(struct dev_cq *cq, bool solicited_only);
 	int (*get_cq_event)(struct dev_channel *ch, struct dev_cq **out);
 	void (*ack_cq_events)(struct dev_cq *cq, unsigned int n);
-	/* -ENOENT: there is no completion. A start_poll that succeeds is followed by
+	/* -ENOENT: the CQ is empty. A start_poll that succeeds is followed by
 	 * end_poll in the same thread; a second one waits for that. */
 	int (*start_poll)(struct dev_cq *cq, const struct ibv_poll_cq_attr *attr);
 	int (*next_poll)(struct dev_cq *cq);

@@ -116,9 +116,6 @@ int cq_create(struct dev_ctx *ctx, int cqe, void *context, struct dev_channel *c
 int cq_destroy(struct dev_cq *cq);
 int cq_resize(struct dev_cq *cq, int cqe);
 int cq_poll(struct dev_cq *cq, int n, struct ibv_wc *wc);
-/* How many completions there are, after progress if there were none. Another poller may
- * get them. */
-uint32_t cq_waiting(struct dev_cq *cq);
 /* One completion and its stamp, from the ring alone, without progress. False: there is
  * none. */
 bool cq_next(struct dev_cq *cq, struct ibv_wc *wc, uint64_t *stamp);
