@@ -72,7 +72,7 @@ EXPORT int ibv_close_device(struct ibv_context *context)
 
 	if (!ops)
 		return 0;
-	return context ? -ops->close_device(to_ctx(context)) : EINVAL;
+	return edge_errno(context ? ops->close_device(to_ctx(context)) : -EINVAL);
 }
 
 EXPORT int ibv_get_async_event(struct ibv_context *context, struct ibv_async_event *event)
@@ -112,7 +112,7 @@ EXPORT int ibv_dealloc_pd(struct ibv_pd *pd)
 
 	if (!ops)
 		return 0;
-	return pd ? -ops->dealloc_pd(to_pd(pd)) : EINVAL;
+	return edge_errno(pd ? ops->dealloc_pd(to_pd(pd)) : -EINVAL);
 }
 
 EXPORT struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *addr, size_t length,
@@ -155,7 +155,7 @@ EXPORT int ibv_dereg_mr(struct ibv_mr *mr)
 
 	if (!ops)
 		return 0;
-	return mr ? -ops->dereg_mr(to_mr(mr)) : EINVAL;
+	return edge_errno(mr ? ops->dereg_mr(to_mr(mr)) : -EINVAL);
 }
 
 /* ---- completion queues ---------------------------------------------------------- */
@@ -176,12 +176,13 @@ EXPORT int ibv_destroy_comp_channel(struct ibv_comp_channel *channel)
 	const struct dev_ops *ops = dev_ops();
 
 	if (!channel)
-		return EINVAL;
+		return edge_errno(-EINVAL);
 	if (!ops) {
 		close(channel->fd); /* the child's own copy */
 		return 0;
 	}
-	return -ops->destroy_comp_channel(container_of(channel, struct dev_channel, ch));
+	return edge_errno(
+		ops->destroy_comp_channel(container_of(channel, struct dev_channel, ch)));
 }
 
 EXPORT struct ibv_cq *ibv_create_cq(struct ibv_context *context, int cqe,
@@ -206,7 +207,7 @@ EXPORT int ibv_resize_cq(struct ibv_cq *cq, int cqe)
 	const struct dev_ops *ops = dev_ops();
 	int ret = edge_check(ops, cq);
 
-	return ret ? -ret : -ops->resize_cq(to_cq(cq), cqe);
+	return edge_errno(ret ? ret : ops->resize_cq(to_cq(cq), cqe));
 }
 
 EXPORT int ibv_destroy_cq(struct ibv_cq *cq)
@@ -215,7 +216,7 @@ EXPORT int ibv_destroy_cq(struct ibv_cq *cq)
 
 	if (!ops)
 		return 0;
-	return cq ? -ops->destroy_cq(to_cq(cq)) : EINVAL;
+	return edge_errno(cq ? ops->destroy_cq(to_cq(cq)) : -EINVAL);
 }
 
 EXPORT int ibv_get_cq_event(struct ibv_comp_channel *channel, struct ibv_cq **cq,
@@ -263,7 +264,7 @@ EXPORT int ibv_modify_srq(struct ibv_srq *srq, struct ibv_srq_attr *attr, int ma
 	const struct dev_ops *ops = dev_ops();
 	int ret = edge_check(ops, srq);
 
-	return ret ? -ret : -ops->modify_srq(to_srq(srq), attr, mask);
+	return edge_errno(ret ? ret : ops->modify_srq(to_srq(srq), attr, mask));
 }
 
 EXPORT int ibv_query_srq(struct ibv_srq *srq, struct ibv_srq_attr *attr)
@@ -271,7 +272,7 @@ EXPORT int ibv_query_srq(struct ibv_srq *srq, struct ibv_srq_attr *attr)
 	const struct dev_ops *ops = dev_ops();
 	int ret = edge_check(ops, srq);
 
-	return ret ? -ret : -ops->query_srq(to_srq(srq), attr);
+	return edge_errno(ret ? ret : ops->query_srq(to_srq(srq), attr));
 }
 
 EXPORT int ibv_destroy_srq(struct ibv_srq *srq)
@@ -280,7 +281,7 @@ EXPORT int ibv_destroy_srq(struct ibv_srq *srq)
 
 	if (!ops)
 		return 0;
-	return srq ? -ops->destroy_srq(to_srq(srq)) : EINVAL;
+	return edge_errno(srq ? ops->destroy_srq(to_srq(srq)) : -EINVAL);
 }
 
 /* ---- queue pairs ---------------------------------------------------------------- */
@@ -311,7 +312,7 @@ EXPORT int ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
 
 	if (!ret)
 		ret = edge_check(ops, attr);
-	return ret ? -ret : -ops->modify_qp(to_qp(qp), attr, mask);
+	return edge_errno(ret ? ret : ops->modify_qp(to_qp(qp), attr, mask));
 }
 
 EXPORT int ibv_query_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask,
@@ -320,7 +321,7 @@ EXPORT int ibv_query_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask,
 	const struct dev_ops *ops = dev_ops();
 	int ret = edge_check(ops, qp);
 
-	return ret ? -ret : -ops->query_qp(to_qp(qp), attr, mask, init);
+	return edge_errno(ret ? ret : ops->query_qp(to_qp(qp), attr, mask, init));
 }
 
 EXPORT int ibv_destroy_qp(struct ibv_qp *qp)
@@ -329,7 +330,7 @@ EXPORT int ibv_destroy_qp(struct ibv_qp *qp)
 
 	if (!ops)
 		return 0;
-	return qp ? -ops->destroy_qp(to_qp(qp)) : EINVAL;
+	return edge_errno(qp ? ops->destroy_qp(to_qp(qp)) : -EINVAL);
 }
 
 EXPORT int ibv_query_qp_data_in_order(struct ibv_qp *qp, enum ibv_wr_opcode op,
@@ -346,7 +347,7 @@ EXPORT int ibv_set_ece(struct ibv_qp *qp, struct ibv_ece *ece)
 	const struct dev_ops *ops = dev_ops();
 	int ret = edge_check(ops, qp);
 
-	return ret ? -ret : -ops->set_ece(to_qp(qp), ece);
+	return edge_errno(ret ? ret : ops->set_ece(to_qp(qp), ece));
 }
 
 EXPORT int ibv_query_ece(struct ibv_qp *qp, struct ibv_ece *ece)
@@ -354,7 +355,7 @@ EXPORT int ibv_query_ece(struct ibv_qp *qp, struct ibv_ece *ece)
 	const struct dev_ops *ops = dev_ops();
 	int ret = edge_check(ops, qp);
 
-	return ret ? -ret : -ops->query_ece(to_qp(qp), ece);
+	return edge_errno(ret ? ret : ops->query_ece(to_qp(qp), ece));
 }
 
 EXPORT int ibv_attach_mcast(struct ibv_qp *qp, const union ibv_gid *gid, uint16_t lid)
@@ -362,7 +363,7 @@ EXPORT int ibv_attach_mcast(struct ibv_qp *qp, const union ibv_gid *gid, uint16_
 	const struct dev_ops *ops = dev_ops();
 	int ret = edge_check(ops, qp);
 
-	return ret ? -ret : -ops->attach_mcast(to_qp(qp), gid, lid);
+	return edge_errno(ret ? ret : ops->attach_mcast(to_qp(qp), gid, lid));
 }
 
 EXPORT int ibv_detach_mcast(struct ibv_qp *qp, const union ibv_gid *gid, uint16_t lid)
@@ -370,7 +371,7 @@ EXPORT int ibv_detach_mcast(struct ibv_qp *qp, const union ibv_gid *gid, uint16_
 	const struct dev_ops *ops = dev_ops();
 	int ret = edge_check(ops, qp);
 
-	return ret ? -ret : -ops->detach_mcast(to_qp(qp), gid, lid);
+	return edge_errno(ret ? ret : ops->detach_mcast(to_qp(qp), gid, lid));
 }
 
 /* ---- address handles ------------------------------------------------------------- */
@@ -418,5 +419,6 @@ EXPORT int ibv_destroy_ah(struct ibv_ah *ah)
 
 	if (!ops)
 		return 0;
-	return ah ? -ops->destroy_ah(container_of(ah, struct dev_ah, ah)) : EINVAL;
+	return edge_errno(ah ? ops->destroy_ah(container_of(ah, struct dev_ah, ah)) :
+			       -EINVAL);
 }

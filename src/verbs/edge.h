@@ -31,6 +31,15 @@ static inline bool edge_failed(int ret)
 	return ret != 0;
 }
 
+/* For verbs that return 0 or an errno. It is in errno, too: the distribution's library has
+ * it there from a system call, and programs print errno. */
+static inline int edge_errno(int ret)
+{
+	if (__builtin_expect(ret != 0, 0))
+		errno = -ret;
+	return -ret;
+}
+
 /* For verbs that return 0, or -1 and errno. */
 static inline int edge_minus_one(int ret)
 {
