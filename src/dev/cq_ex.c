@@ -181,7 +181,8 @@ static int ex_check(const struct dev_ctx *ctx, const struct ibv_cq_init_attr_ex 
 		return log_refuse(EINVAL, "ibv_create_cq_ex: %u entries, at most %d",
 				  a->cqe, DEV_MAX_CQE);
 	if ((a->comp_mask & IBV_CQ_INIT_ATTR_MASK_PD) &&
-	    (!a->parent_domain || a->parent_domain->context != &ctx->v.context ||
+	    (!a->parent_domain || !pd_intact(a->parent_domain) ||
+	     a->parent_domain->context != &ctx->v.context ||
 	     !to_pd(a->parent_domain)->of))
 		return log_refuse(EINVAL, "ibv_create_cq_ex: the domain given is no "
 					  "parent domain of this context");

@@ -591,6 +591,52 @@ static void null_does_not_reach_the_table(void)
 	count_off();
 }
 
+/* One object after the other says that it is of no context. */
+static void call_with_overwritten(struct rig *r)
+{
+	struct ibv_xrcd_init_attr xa = {
+		.comp_mask = IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS,
+		.fd = -1,
+		.oflags = O_CREAT,
+	};
+	struct ibv_td_init_attr ta = { 0 };
+	struct ibv_td *td = ibv_alloc_td(r->ctx, &ta);
+	struct ibv_xrcd *xrcd = ibv_open_xrcd(r->ctx, &xa);
+	struct ibv_context *other = ibv_open_device(r->ctx->device);
+	struct ibv_qp_attr qa = { .qp_state = IBV_QPS_ERR };
+
+	REQUIRE(td && xrcd && other);
+	memset(counted, 0, sizeof(counted));
+	r->pd->context = r->scq->context = r->ch->context = r->qp->context = NULL;
+	td->context = xrcd->context = other; /* verbs.h goes through it */
+	CHECK_IN_ERRNO(ibv_dealloc_pd(r->pd), ENOENT);
+	CHECK_NULL(ibv_reg_mr(r->pd, &qa, 1, 0), EINVAL);
+	CHECK_IN_ERRNO(ibv_destroy_cq(r->scq), ENOENT);
+	CHECK_IN_ERRNO(ibv_destroy_comp_channel(r->ch), ENOENT);
+	CHECK_IN_ERRNO(ibv_destroy_qp(r->qp), ENOENT);
+	CHECK_IN_ERRNO(ibv_modify_qp(r->qp, &qa, IBV_QP_STATE), EINVAL);
+	CHECK_IN_ERRNO(ibv_dealloc_td(td), ENOENT);
+	CHECK_IN_ERRNO(ibv_close_xrcd(xrcd), ENOENT);
+	for (size_t i = 0; i < SLOTS; i++)
+		CHECK_EQ(counted[i], 0);
+	r->pd->context = r->scq->context = r->ch->context = r->qp->context = r->ctx;
+	td->context = xrcd->context = r->ctx;
+	CHECK_EQ(ibv_dealloc_td(td), 0);
+	CHECK_EQ(ibv_close_xrcd(xrcd), 0);
+	CHECK_EQ(ibv_close_device(other), 0);
+}
+
+static void overwritten_objects_do_not_reach_the_table(void)
+{
+	struct rig r;
+
+	count_on();
+	REQUIRE(rig_up(&r, (struct rig_opt){ 0 }));
+	call_with_overwritten(&r);
+	rig_down(&r);
+	count_off();
+}
+
 static int child(struct rig *r)
 {
 	struct ibv_send_wr wr = { .opcode = IBV_WR_SEND }, *bad = NULL;
@@ -654,6 +700,7 @@ int main(int argc, char **argv)
 	T_RUN(every_member_is_there);
 	T_RUN(every_verb_is_counted_once);
 	T_RUN(null_does_not_reach_the_table);
+	T_RUN(overwritten_objects_do_not_reach_the_table);
 	T_RUN(a_forked_child_has_no_table);
 	T_RUN(no_change_while_a_context_is_open);
 	return t_done();

@@ -223,8 +223,19 @@ int ece_set(struct dev_qp *qp, struct ibv_ece *ece);
 
 struct dev_ah {
 	struct ibv_ah ah;
+	struct dev_object object;
 	struct ibv_ah_attr attr;
 };
+
+static inline struct dev_ah *to_ah(struct ibv_ah *a)
+{
+	return container_of(a, struct dev_ah, ah);
+}
+
+static inline bool ah_intact(struct ibv_ah *o)
+{
+	return object_is(&to_ah(o)->object, o->context, o->handle);
+}
 
 /* Port 1, global route, source GID of a used slot: -EINVAL if not so. */
 int ah_check(const struct ibv_ah_attr *attr);

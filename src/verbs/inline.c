@@ -103,8 +103,12 @@ static struct ibv_td *inline_alloc_td(struct ibv_context *context,
 static int inline_dealloc_td(struct ibv_td *td)
 {
 	const struct dev_ops *ops = dev_ops();
+	int ret;
 
-	return edge_errno(ops ? ops->dealloc_td(container_of(td, struct dev_td, td)) : 0);
+	if (!ops)
+		return 0;
+	ret = edge_destroy(td, td);
+	return edge_errno(ret ? ret : ops->dealloc_td(to_td(td)));
 }
 
 static struct ibv_pd *inline_alloc_parent_domain(struct ibv_context *context,
@@ -130,8 +134,12 @@ static struct ibv_xrcd *inline_open_xrcd(struct ibv_context *context,
 static int inline_close_xrcd(struct ibv_xrcd *xrcd)
 {
 	const struct dev_ops *ops = dev_ops();
+	int ret;
 
-	return edge_errno(ops ? ops->close_xrcd(to_xrcd(xrcd)) : 0);
+	if (!ops)
+		return 0;
+	ret = edge_destroy(xrcd, xrcd);
+	return edge_errno(ret ? ret : ops->close_xrcd(to_xrcd(xrcd)));
 }
 
 /* ---- memory -------------------------------------------------------------- */
@@ -140,8 +148,10 @@ static struct ibv_mr *inline_alloc_null_mr(struct ibv_pd *pd)
 {
 	const struct dev_ops *ops = dev_ops();
 	struct dev_mr *mr = NULL;
-	int ret = ops ? ops->alloc_null_mr(to_pd(pd), &mr) : -ENODEV;
+	int ret = edge_object(ops, pd, pd);
 
+	if (!ret)
+		ret = ops->alloc_null_mr(to_pd(pd), &mr);
 	return edge_failed(ret) ? NULL : &mr->mr;
 }
 
@@ -149,17 +159,19 @@ static int inline_advise_mr(struct ibv_pd *pd, enum ibv_advise_mr_advice advice,
 			    uint32_t flags, struct ibv_sge *sges, uint32_t n)
 {
 	const struct dev_ops *ops = dev_ops();
+	int ret = edge_object(ops, pd, pd);
 
-	return edge_errno(ops ? ops->advise_mr(to_pd(pd), advice, flags, sges, n) :
-				-ENODEV);
+	return edge_errno(ret ? ret : ops->advise_mr(to_pd(pd), advice, flags, sges, n));
 }
 
 static struct ibv_mw *inline_alloc_mw(struct ibv_pd *pd, enum ibv_mw_type type)
 {
 	const struct dev_ops *ops = dev_ops();
 	struct dev_mw *mw = NULL;
-	int ret = ops ? ops->alloc_mw(to_pd(pd), type, &mw) : -ENODEV;
+	int ret = edge_object(ops, pd, pd);
 
+	if (!ret)
+		ret = ops->alloc_mw(to_pd(pd), type, &mw);
 	return edge_failed(ret) ? NULL : &mw->mw;
 }
 
@@ -173,8 +185,12 @@ static int inline_bind_mw(struct ibv_qp *qp, struct ibv_mw *mw, struct ibv_mw_bi
 static int inline_dealloc_mw(struct ibv_mw *mw)
 {
 	const struct dev_ops *ops = dev_ops();
+	int ret;
 
-	return edge_errno(ops ? ops->dealloc_mw(to_mw(mw)) : 0);
+	if (!ops)
+		return 0;
+	ret = edge_destroy(mw, mw);
+	return edge_errno(ret ? ret : ops->dealloc_mw(to_mw(mw)));
 }
 
 /* ---- queues -------------------------------------------------------------- */
@@ -195,8 +211,9 @@ static struct ibv_cq_ex *inline_create_cq_ex(struct ibv_context *context,
 static int inline_modify_cq(struct ibv_cq *cq, struct ibv_modify_cq_attr *attr)
 {
 	const struct dev_ops *ops = dev_ops();
+	int ret = edge_object(ops, cq, cq);
 
-	return edge_errno(ops ? ops->modify_cq(to_cq(cq), attr) : -ENODEV);
+	return edge_errno(ret ? ret : ops->modify_cq(to_cq(cq), attr));
 }
 
 static struct ibv_srq *inline_create_srq_ex(struct ibv_context *context,
