@@ -33,7 +33,6 @@ int ah_check(const struct ibv_ah_attr *a)
 
 int ah_create(struct dev_pd *pd, const struct ibv_ah_attr *attr, struct dev_ah **out)
 {
-	static atomic_uint handle;
 	struct dev_ah *ah;
 	int ret = ah_check(attr);
 
@@ -42,9 +41,10 @@ int ah_create(struct dev_pd *pd, const struct ibv_ah_attr *attr, struct dev_ah *
 	ah = calloc(1, sizeof(*ah));
 	if (!ah)
 		return -ENOMEM;
-	ah->ah.context = pd->pd.context;
+	object_init(&ah->object, pd->object.context);
+	ah->ah.context = ah->object.context;
 	ah->ah.pd = &pd->pd;
-	ah->ah.handle = atomic_fetch_add(&handle, 1);
+	ah->ah.handle = ah->object.handle;
 	ah->attr = *attr;
 	atomic_fetch_add(&pd->refs, 1);
 	*out = ah;

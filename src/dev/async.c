@@ -37,7 +37,7 @@ static void qp_event(struct dev_qp *qp, int type)
 	struct ibv_async_event ev = { .element.qp = &qp->qp,
 				      .event_type = (enum ibv_event_type)type };
 
-	queue(to_ctx(qp->qp.context), ev, &qp->qp, &qp->ev_got);
+	queue(to_ctx(qp->object.context), ev, &qp->qp, &qp->ev_got);
 }
 
 void async_qp(struct dev_qp *qp, enum ibv_event_type type)
@@ -53,14 +53,14 @@ void async_cq(struct dev_cq *cq, enum ibv_event_type type)
 {
 	struct ibv_async_event ev = { .element.cq = &cq->cq, .event_type = type };
 
-	queue(to_ctx(cq->cq.context), ev, &cq->cq, &cq->async_got);
+	queue(to_ctx(cq->object.context), ev, &cq->cq, &cq->async_got);
 }
 
 void async_srq(struct dev_srq *srq, enum ibv_event_type type)
 {
 	struct ibv_async_event ev = { .element.srq = &srq->srq, .event_type = type };
 
-	queue(to_ctx(srq->srq.context), ev, &srq->srq, &srq->ev_got);
+	queue(to_ctx(srq->object.context), ev, &srq->srq, &srq->ev_got);
 }
 
 static void port_event(struct dev_ctx *ctx, int type)
@@ -179,21 +179,21 @@ static uint32_t drop(struct dev_ctx *ctx, const void *obj, const uint32_t *got)
 
 void async_drain_qp(struct dev_qp *qp)
 {
-	uint32_t got = drop(to_ctx(qp->qp.context), &qp->qp, &qp->ev_got);
+	uint32_t got = drop(to_ctx(qp->object.context), &qp->qp, &qp->ev_got);
 
 	ack_wait(&qp->qp.mutex, &qp->qp.cond, &qp->qp.events_completed, got, "QP");
 }
 
 void async_drain_cq(struct dev_cq *cq)
 {
-	uint32_t got = drop(to_ctx(cq->cq.context), &cq->cq, &cq->async_got);
+	uint32_t got = drop(to_ctx(cq->object.context), &cq->cq, &cq->async_got);
 
 	ack_wait(&cq->cq.mutex, &cq->cq.cond, &cq->cq.async_events_completed, got, "CQ");
 }
 
 void async_drain_srq(struct dev_srq *srq)
 {
-	uint32_t got = drop(to_ctx(srq->srq.context), &srq->srq, &srq->ev_got);
+	uint32_t got = drop(to_ctx(srq->object.context), &srq->srq, &srq->ev_got);
 
 	ack_wait(&srq->srq.mutex, &srq->srq.cond, &srq->srq.events_completed, got, "SRQ");
 }

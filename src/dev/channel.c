@@ -9,11 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static struct dev_channel *to_channel(struct ibv_comp_channel *ch)
-{
-	return container_of(ch, struct dev_channel, ch);
-}
-
 int channel_create(struct dev_ctx *ctx, struct dev_channel **out)
 {
 	struct dev_channel *ch = calloc(1, sizeof(*ch));
@@ -27,7 +22,8 @@ int channel_create(struct dev_ctx *ctx, struct dev_channel **out)
 		return log_refuse(-ret, "ibv_create_comp_channel: no descriptor: %s",
 				  strerror(-ret));
 	}
-	ch->ch.context = &ctx->v.context;
+	object_init(&ch->object, &ctx->v.context);
+	ch->ch.context = ch->object.context;
 	ch->ch.fd = ch->q.fd;
 	ctx_get(ctx);
 	*out = ch;
@@ -45,7 +41,7 @@ int channel_destroy(struct dev_channel *ch)
 		return log_refuse(EBUSY, "ibv_destroy_comp_channel: %d CQs still use it",
 				  refs);
 	evq_fini(&ch->q);
-	ctx_put(to_ctx(ch->ch.context));
+	ctx_put(to_ctx(ch->object.context));
 	free(ch);
 	return 0;
 }

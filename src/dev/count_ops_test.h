@@ -20,13 +20,14 @@ enum {
 	(OPS_SLOTS + BUILD_SLOTS + offsetof(struct dev_read_ops, name) / sizeof(slot_fn))
 
 static unsigned counted[SLOTS];
+static int refuse_with; /* every call is refused with this errno, and not passed on */
 static const struct dev_ops *behind;
 
 #define OP(type, name, params, args) \
 	static type count_##name params \
 	{ \
 		counted[OP_SLOT(name)]++; \
-		return behind->name args; \
+		return refuse_with ? -refuse_with : behind->name args; \
 	}
 #define VOID_OP(name, params, args) \
 	static void count_##name params \

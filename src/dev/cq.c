@@ -21,7 +21,7 @@ static uint32_t pow2_above(uint32_t n)
 
 static void channel_ref(struct ibv_comp_channel *ch, int by)
 {
-	struct dev_channel *c = container_of(ch, struct dev_channel, ch);
+	struct dev_channel *c = to_channel(ch);
 
 	lock_get(&c->q.lock);
 	c->ch.refcnt += by;
@@ -37,7 +37,7 @@ static int create_check(struct dev_ctx *ctx, int cqe, struct dev_channel *ch, in
 	if (vector < 0 || vector >= ctx->v.context.num_comp_vectors)
 		return log_refuse(EINVAL, "ibv_create_cq: completion vector %d of %d",
 				  vector, ctx->v.context.num_comp_vectors);
-	if (ch && ch->ch.context != &ctx->v.context)
+	if (ch && (!channel_intact(&ch->ch) || ch->ch.context != &ctx->v.context))
 		return log_refuse(EINVAL,
 				  "ibv_create_cq: the channel is another context's");
 	if (atomic_load(&count) >= DEV_MAX_CQ)
@@ -50,7 +50,6 @@ static int create_check(struct dev_ctx *ctx, int cqe, struct dev_channel *ch, in
 int cq_create(struct dev_ctx *ctx, int cqe, void *context, struct dev_channel *ch,
 	      int vector, struct dev_cq **out)
 {
-	static atomic_uint handle;
 	struct dev_cq *cq;
 	int ret = create_check(ctx, cqe, ch, vector);
 
@@ -68,10 +67,11 @@ int cq_create(struct dev_ctx *ctx, int cqe, void *context, struct dev_channel *c
 		free(cq);
 		return ret;
 	}
-	cq->cq.context = &ctx->v.context;
+	object_init(&cq->object, &ctx->v.context);
+	cq->cq.context = cq->object.context;
 	cq->cq.channel = ch ? &ch->ch : NULL;
 	cq->cq.cq_context = context;
-	cq->cq.handle = atomic_fetch_add(&handle, 1);
+	cq->cq.handle = cq->object.handle;
 	cq->cq.cqe = cqe;
 	pthread_mutex_init(&cq->cq.mutex, NULL);
 	pthread_cond_init(&cq->cq.cond, NULL);
@@ -94,7 +94,7 @@ int cq_destroy(struct dev_cq *cq)
 	if (refs)
 		return log_refuse(EBUSY,
 				  "ibv_destroy_cq: %d queues still complete on CQ %u",
-				  refs, cq->cq.handle);
+				  refs, cq->object.handle);
 	poll_cq_fini(cq);
 	moderate_fini(cq);
 	channel_drain(cq);
@@ -103,7 +103,7 @@ int cq_destroy(struct dev_cq *cq)
 		channel_ref(cq->cq.channel, -1);
 	if (cq->parent)
 		atomic_fetch_sub(&cq->parent->refs, 1);
-	ctx_put(to_ctx(cq->cq.context));
+	ctx_put(to_ctx(cq->object.context));
 	atomic_fetch_sub(&count, 1);
 	pthread_mutex_destroy(&cq->cq.mutex);
 	pthread_cond_destroy(&cq->cq.cond);
@@ -226,7 +226,7 @@ int cq_push(struct dev_cq *cq, const struct cqe *e, bool solicited)
 		return 0;
 	if (first) {
 		log_info("CQ %u overruns: %u completions wait to be polled",
-			 cq->cq.handle, cq->limit);
+			 cq->object.handle, cq->limit);
 		async_cq(cq, IBV_EVENT_CQ_ERR);
 	}
 	if (e->qp && e->qp->qp.state != IBV_QPS_ERR)
@@ -271,16 +271,6 @@ int cq_poll(struct dev_cq *cq, int n, struct ibv_wc *wc)
 		return got;
 	poll_run(cq);
 	return pop(cq, n, wc, NULL);
-}
-
-uint32_t cq_waiting(struct dev_cq *cq)
-{
-	uint32_t head;
-
-	if (cq_looks_empty(cq))
-		poll_run(cq);
-	head = atomic_load_explicit(&cq->head_seen, memory_order_relaxed);
-	return atomic_load_explicit(&cq->tail, memory_order_acquire) - head;
 }
 
 bool cq_next(struct dev_cq *cq, struct ibv_wc *wc, uint64_t *stamp)

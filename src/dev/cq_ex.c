@@ -3,6 +3,7 @@
  * time over cq_poll(). The lock that one poller holds from start to end is not
  * the CQ's: the application may post meanwhile, and that may complete work. */
 #include "base/log.h"
+#include "dev/poll.h"
 #include "dev/verbs.h"
 
 #include <errno.h>
@@ -25,9 +26,8 @@ uint64_t cq_clock(void)
 
 static int ex_next(struct dev_cq *cq)
 {
-	if (!cq->ex_left || !cq_next(cq, &cq->ex_wc, &cq->ex_stamp))
+	if (!cq_next(cq, &cq->ex_wc, &cq->ex_stamp))
 		return -ENOENT;
-	cq->ex_left--;
 	cq->ex.wr_id = cq->ex_wc.wr_id;
 	cq->ex.status = cq->ex_wc.status;
 	return 0;
@@ -47,10 +47,8 @@ int cq_start_poll(struct dev_cq *cq, const struct ibv_poll_cq_attr *attr)
 		return -EINVAL;
 	if (!cq->single)
 		pthread_mutex_lock(&cq->ex_lock);
-	/* A batch is what is in the CQ now. Completions that come while the application
-	 * reads the batch make an event if the CQ is armed: if they were part of the
-	 * batch, it would be woken for nothing. */
-	cq->ex_left = cq_waiting(cq);
+	if (cq_looks_empty(cq))
+		poll_run(cq);
 	ret = ex_next(cq);
 	if (ret)
 		ex_unlock(cq);
@@ -58,7 +56,8 @@ int cq_start_poll(struct dev_cq *cq, const struct ibv_poll_cq_attr *attr)
 }
 
 /* Reads from the ring alone, without progress: an application that reads a batch does not
- * want to wait for system calls. */
+ * want to wait for system calls. What comes into the ring meanwhile is part of the
+ * batch, as on a NIC: -ENOENT says that the CQ is empty. */
 int cq_next_poll(struct dev_cq *cq)
 {
 	return ex_next(cq);
@@ -182,7 +181,8 @@ static int ex_check(const struct dev_ctx *ctx, const struct ibv_cq_init_attr_ex 
 		return log_refuse(EINVAL, "ibv_create_cq_ex: %u entries, at most %d",
 				  a->cqe, DEV_MAX_CQE);
 	if ((a->comp_mask & IBV_CQ_INIT_ATTR_MASK_PD) &&
-	    (!a->parent_domain || a->parent_domain->context != &ctx->v.context ||
+	    (!a->parent_domain || !pd_intact(a->parent_domain) ||
+	     a->parent_domain->context != &ctx->v.context ||
 	     !to_pd(a->parent_domain)->of))
 		return log_refuse(EINVAL, "ibv_create_cq_ex: the domain given is no "
 					  "parent domain of this context");

@@ -305,10 +305,13 @@ static void extended_poll(void)
 	CHECK_EQ(ex->wr_id, 8);
 	CHECK_EQ(ex->status, IBV_WC_GENERAL_ERR);
 	push(&r, ibv_cq_ex_to_cq(ex), 9, false, IBV_WC_SUCCESS);
-	CHECK_EQ(ibv_next_poll(ex), ENOENT); /* it was not there when the batch began */
-	ibv_end_poll(ex);
-	CHECK_EQ(ibv_start_poll(ex, &pa), 0);
+	CHECK_EQ(ibv_next_poll(ex), 0); /* it came after ibv_start_poll() */
 	CHECK_EQ(ex->wr_id, 9);
+	CHECK_EQ(ibv_next_poll(ex), ENOENT);
+	push(&r, ibv_cq_ex_to_cq(ex), 10, false, IBV_WC_SUCCESS);
+	CHECK_EQ(ibv_next_poll(ex), 0); /* the same after ENOENT */
+	CHECK_EQ(ex->wr_id, 10);
+	CHECK_EQ(ibv_next_poll(ex), ENOENT);
 	ibv_end_poll(ex);
 	CHECK_EQ(ibv_start_poll(ex, &pa), ENOENT);
 	CHECK_EQ(ibv_destroy_cq(ibv_cq_ex_to_cq(ex)), 0);

@@ -32,6 +32,7 @@
 #include "base/list.h"
 #include "base/lock.h"
 #include "base/loop.h"
+#include "dev/object.h"
 
 #include <infiniband/verbs.h>
 #include <stdatomic.h>
@@ -79,13 +80,26 @@ static inline struct dev_ctx *to_ctx(struct ibv_context *c)
  * domain. Nothing is gained from that here, as the loop thread is another one. */
 struct dev_td {
 	struct ibv_td td;
+	struct dev_object object;
 	atomic_int refs; /* parent domains: EBUSY while > 0 */
 };
+
+static inline struct dev_td *to_td(struct ibv_td *t)
+{
+	return container_of(t, struct dev_td, td);
+}
+
+/* As the device has made it: dev/object.h. */
+static inline bool td_intact(struct ibv_td *o)
+{
+	return object_is(&to_td(o)->object, o->context, to_td(o)->object.handle);
+}
 
 /* A PD, or a parent domain, which stands for a PD. An object is counted at the one it was
  * made with; access checks compare pd_root()s. */
 struct dev_pd {
 	struct ibv_pd pd;
+	struct dev_object object;
 	atomic_int refs;   /* MRs, QPs, SRQs, AHs, windows, and parent domains and CQs on
 			    * it: EBUSY while > 0 */
 	struct dev_pd *of; /* parent domain: its PD; else NULL */
@@ -95,6 +109,11 @@ struct dev_pd {
 static inline struct dev_pd *to_pd(struct ibv_pd *p)
 {
 	return container_of(p, struct dev_pd, pd);
+}
+
+static inline bool pd_intact(struct ibv_pd *o)
+{
+	return object_is(&to_pd(o)->object, o->context, o->handle);
 }
 
 static inline struct dev_pd *pd_root(struct dev_pd *p)
@@ -110,6 +129,7 @@ struct mr_slot; /* one key of the key table; never freed, see mr.c */
 
 struct dev_mr {
 	struct ibv_mr mr; /* lkey == rkey == key of slot */
+	struct dev_object object;
 	struct mr_slot *slot;
 	uint64_t iova;
 	unsigned access;
@@ -118,6 +138,11 @@ struct dev_mr {
 static inline struct dev_mr *to_mr(struct ibv_mr *m)
 {
 	return container_of(m, struct dev_mr, mr);
+}
+
+static inline bool mr_intact(struct ibv_mr *o)
+{
+	return object_is(&to_mr(o)->object, o->context, o->handle);
 }
 
 /* Access that is only read locally needs no flag. */
@@ -154,12 +179,18 @@ void mr_put(struct mr_slot *s);
 
 struct dev_mw {
 	struct ibv_mw mw;
+	struct dev_object object;
 	struct mr_slot *slot; /* its key is published while the window is bound */
 };
 
 static inline struct dev_mw *to_mw(struct ibv_mw *m)
 {
 	return container_of(m, struct dev_mw, mw);
+}
+
+static inline bool mw_intact(struct ibv_mw *o)
+{
+	return object_is(&to_mw(o)->object, o->context, o->handle);
 }
 
 /* Unbinds the type 2 window that key names; for sends with invalidate and local
@@ -170,9 +201,20 @@ int mw_invalidate(const struct dev_qp *qp, uint32_t key);
 
 struct dev_channel {
 	struct ibv_comp_channel ch; /* ch.fd == q.fd */
+	struct dev_object object;
 	struct evq q;		    /* dev_cq.ev_link nodes; its lock guards ev_* of its
 				     * CQs and ch.refcnt */
 };
+
+static inline struct dev_channel *to_channel(struct ibv_comp_channel *c)
+{
+	return container_of(c, struct dev_channel, ch);
+}
+
+static inline bool channel_intact(struct ibv_comp_channel *o)
+{
+	return object_is(&to_channel(o)->object, o->context, to_channel(o)->object.handle);
+}
 
 /* Which queue has a free slot again when the completion is polled. */
 enum cqe_frees { CQE_FREES_NONE, CQE_FREES_SQ, CQE_FREES_RQ, CQE_FREES_SRQ };
@@ -235,12 +277,18 @@ struct dev_cq {
 	pthread_mutex_t ex_lock;
 	struct ibv_wc ex_wc; /* the completion that ibv_wc_read_*() reads */
 	uint64_t ex_stamp;   /* its stamp */
-	uint32_t ex_left;    /* completions that ibv_start_poll() found and that are left */
+
+	struct dev_object object;
 };
 
 static inline struct dev_cq *to_cq(struct ibv_cq *c)
 {
 	return container_of(c, struct dev_cq, cq);
+}
+
+static inline bool cq_intact(struct ibv_cq *o)
+{
+	return object_is(&to_cq(o)->object, o->context, o->handle);
 }
 
 /* Appends a completion; fires the completion channel if armed for it.
@@ -416,11 +464,18 @@ struct dev_srq {
 	uint32_t number;	 /* 24 bit: what peers name it by */
 	struct list number_link;
 	struct list targets;	 /* receive QPs that use it: xrc_target.srq_link */
+
+	struct dev_object object;
 };
 
 static inline struct dev_srq *to_srq(struct ibv_srq *s)
 {
 	return container_of(s, struct dev_srq, srq);
+}
+
+static inline bool srq_intact(struct ibv_srq *o)
+{
+	return object_is(&to_srq(o)->object, o->context, o->handle);
 }
 
 /* ---- queue pair --------------------------------------------------------- */
@@ -487,11 +542,17 @@ struct dev_qp {
 	const struct dev_transport *tr; /* from RTR on, else NULL */
 	void *tr_priv;			/* the transport's own: dev/transport.h */
 	uint64_t share_id;			/* dev/share.h; 0: none */
+	struct dev_object object;
 };
 
 static inline struct dev_qp *to_qp(struct ibv_qp *q)
 {
 	return container_of(q, struct dev_qp, qp);
+}
+
+static inline bool qp_intact(struct ibv_qp *o)
+{
+	return object_is(&to_qp(o)->object, o->context, o->handle);
 }
 
 /* A QP of this type has one peer, from RTR on. */

@@ -371,9 +371,10 @@ static struct dev_mr *mr_new(struct dev_pd *pd, enum slot_kind kind)
 		log_info("registering memory: no key is free (%d regions)", DEV_MAX_MR);
 		return NULL;
 	}
-	mr->mr.context = pd->pd.context;
+	object_init(&mr->object, pd->object.context);
+	mr->mr.context = mr->object.context;
 	mr->mr.pd = &pd->pd;
-	mr->mr.handle = mr->slot->index;
+	mr->mr.handle = mr->object.handle;
 	mr->mr.lkey = slot_key(mr->slot);
 	atomic_fetch_add(&pd->refs, 1);
 	return mr;
@@ -452,14 +453,15 @@ static int rereg_input_check(const struct dev_mr *mr, int flags, void *addr, siz
 }
 
 /* The region as it will be. */
-static int rereg_check(const struct dev_mr *mr, int flags, const struct dev_pd *pd,
+static int rereg_check(const struct dev_mr *mr, int flags, struct dev_pd *pd,
 		       const struct dev_mr *to)
 {
 	int ret;
 
 	if (!flags)
 		return log_refuse(EINVAL, "ibv_rereg_mr: no flags, nothing to change");
-	if ((flags & IBV_REREG_MR_CHANGE_PD) && (!pd || pd->pd.context != mr->mr.context))
+	if ((flags & IBV_REREG_MR_CHANGE_PD) &&
+	    (!pd || !pd_intact(&pd->pd) || pd->pd.context != mr->object.context))
 		return log_refuse(EINVAL,
 				  "ibv_rereg_mr: the new PD is none of this context");
 	ret = access_check(to->access);

@@ -86,10 +86,11 @@ int mw_alloc(struct dev_pd *pd, enum ibv_mw_type type, struct dev_mw **out)
 	mw->slot->pd = pd_root(pd);
 	mw->slot->window = mw;
 	lock_put(&bind_lock);
-	mw->mw.context = pd->pd.context;
+	object_init(&mw->object, pd->object.context);
+	mw->mw.context = mw->object.context;
 	mw->mw.pd = &pd->pd;
 	mw->mw.rkey = slot_key(mw->slot);
-	mw->mw.handle = mw->slot->index;
+	mw->mw.handle = mw->object.handle;
 	mw->mw.type = type;
 	atomic_fetch_add(&pd->refs, 1);
 	*out = mw;

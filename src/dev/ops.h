@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* The table that every verb passes. src/verbs has the functions that an application
- * calls: it refuses NULL objects, calls the member of the verb, and turns the result into
- * what the verb returns. A tracer or a checker puts its own table in front
- * (dev_ops_put_in_front()): a member of it does its work and calls the same member of the
- * table behind.
+ * calls: it refuses objects that are NULL or overwritten, calls the member of the verb,
+ * and turns the result into what the verb returns. A tracer or a checker puts its own
+ * table in front (dev_ops_put_in_front()): a member of it does its work and calls the same
+ * member of the table behind.
  *
  * For all members, unless a group or a member says otherwise:
  *  - The member is named like the verb, without ibv_.
@@ -12,7 +12,9 @@
  *  - It is called in a thread of the application, which holds no lock of ours. Calls for
  *    one object may come from several threads at once, but none comes after the object's
  *    destruction.
- *  - Objects are not NULL. Other pointers are the application's own and are not checked;
+ *  - Objects are not NULL, and, but for posting and polling, their context and handle are
+ *    those that they were made with (dev/object.h). Objects in attributes are not checked
+ *    before. Other pointers are the application's own and are not checked;
  *    a member does not keep them.
  *  - It does not block.
  *  - It is not called in a forked child: there all verbs fail in src/verbs.
@@ -165,7 +167,7 @@ struct dev_ops {
 	int (*req_notify_cq)(struct dev_cq *cq, bool solicited_only);
 	int (*get_cq_event)(struct dev_channel *ch, struct dev_cq **out);
 	void (*ack_cq_events)(struct dev_cq *cq, unsigned int n);
-	/* -ENOENT: there is no completion. A start_poll that succeeds is followed by
+	/* -ENOENT: the CQ is empty. A start_poll that succeeds is followed by
 	 * end_poll in the same thread; a second one waits for that. */
 	int (*start_poll)(struct dev_cq *cq, const struct ibv_poll_cq_attr *attr);
 	int (*next_poll)(struct dev_cq *cq);

@@ -10,7 +10,6 @@ static atomic_int count; /* PDs and parent domains */
 
 int pd_alloc(struct dev_ctx *ctx, struct dev_pd **out)
 {
-	static atomic_uint handle;
 	struct dev_pd *pd;
 
 	if (atomic_fetch_add(&count, 1) >= DEV_MAX_PD) {
@@ -24,8 +23,9 @@ int pd_alloc(struct dev_ctx *ctx, struct dev_pd **out)
 		atomic_fetch_sub(&count, 1);
 		return -ENOMEM;
 	}
-	pd->pd.context = &ctx->v.context;
-	pd->pd.handle = atomic_fetch_add(&handle, 1);
+	object_init(&pd->object, &ctx->v.context);
+	pd->pd.context = pd->object.context;
+	pd->pd.handle = pd->object.handle;
 	ctx_get(ctx);
 	*out = pd;
 	return 0;
@@ -39,12 +39,12 @@ int pd_dealloc(struct dev_pd *pd)
 		return log_refuse(EBUSY,
 				  "ibv_dealloc_pd: %d regions, windows, QPs, SRQs, address "
 				  "handles or parent domains still use PD %u",
-				  refs, pd->pd.handle);
+				  refs, pd->object.handle);
 	if (pd->of)
 		atomic_fetch_sub(&pd->of->refs, 1);
 	if (pd->td)
 		atomic_fetch_sub(&pd->td->refs, 1);
-	ctx_put(to_ctx(pd->pd.context));
+	ctx_put(to_ctx(pd->object.context));
 	atomic_fetch_sub(&count, 1);
 	free(pd);
 	return 0;
@@ -58,10 +58,11 @@ static int parent_check(const struct dev_ctx *ctx,
 				  "ibv_alloc_parent_domain: comp_mask 0x%x is not "
 				  "supported (the device takes no allocators)",
 				  a->comp_mask);
-	if (!a->pd || a->pd->context != &ctx->v.context || to_pd(a->pd)->of)
+	if (!a->pd || !pd_intact(a->pd) || a->pd->context != &ctx->v.context ||
+	    to_pd(a->pd)->of)
 		return log_refuse(EINVAL,
 				  "ibv_alloc_parent_domain: no PD of this context");
-	if (a->td && a->td->context != &ctx->v.context)
+	if (a->td && (!td_intact(a->td) || a->td->context != &ctx->v.context))
 		return log_refuse(EINVAL, "ibv_alloc_parent_domain: the thread domain is "
 					  "another context's");
 	return 0;
@@ -77,10 +78,10 @@ int pd_alloc_parent(struct dev_ctx *ctx, const struct ibv_parent_domain_init_att
 	if (ret)
 		return ret;
 	(*out)->of = to_pd(attr->pd);
-	(*out)->pd.handle = attr->pd->handle;
+	(*out)->object.handle = (*out)->pd.handle = attr->pd->handle;
 	atomic_fetch_add(&(*out)->of->refs, 1);
 	if (attr->td) {
-		(*out)->td = container_of(attr->td, struct dev_td, td);
+		(*out)->td = to_td(attr->td);
 		atomic_fetch_add(&(*out)->td->refs, 1);
 	}
 	return 0;
@@ -97,7 +98,8 @@ int td_alloc(struct dev_ctx *ctx, const struct ibv_td_init_attr *attr,
 	td = calloc(1, sizeof(*td));
 	if (!td)
 		return -ENOMEM;
-	td->td.context = &ctx->v.context;
+	object_init(&td->object, &ctx->v.context);
+	td->td.context = td->object.context;
 	ctx_get(ctx);
 	*out = td;
 	return 0;
@@ -110,7 +112,7 @@ int td_dealloc(struct dev_td *td)
 	if (refs)
 		return log_refuse(EBUSY, "ibv_dealloc_td: %d parent domains still use it",
 				  refs);
-	ctx_put(to_ctx(td->td.context));
+	ctx_put(to_ctx(td->object.context));
 	free(td);
 	return 0;
 }

@@ -63,6 +63,16 @@ static bool has_recv(enum ibv_qp_type type)
 	return type != IBV_QPT_XRC_SEND && type != IBV_QPT_XRC_RECV;
 }
 
+static bool part_cq(const struct dev_pd *pd, struct ibv_cq *cq)
+{
+	return cq_intact(cq) && cq->context == pd->object.context;
+}
+
+static bool part_srq(const struct dev_pd *pd, struct ibv_srq *srq)
+{
+	return srq_intact(srq) && srq->context == pd->object.context;
+}
+
 static int parts_check(const struct dev_pd *pd, const struct ibv_qp_init_attr *a)
 {
 	bool recv = has_recv(a->qp_type);
@@ -70,9 +80,8 @@ static int parts_check(const struct dev_pd *pd, const struct ibv_qp_init_attr *a
 	if (!a->send_cq || (recv && !a->recv_cq))
 		return log_refuse(EINVAL, "ibv_create_qp: no %s CQ",
 				  a->send_cq ? "receive" : "send");
-	if (a->send_cq->context != pd->pd.context ||
-	    (recv && a->recv_cq->context != pd->pd.context) ||
-	    (recv && a->srq && a->srq->context != pd->pd.context))
+	if (!part_cq(pd, a->send_cq) || (recv && !part_cq(pd, a->recv_cq)) ||
+	    (recv && a->srq && !part_srq(pd, a->srq)))
 		return log_refuse(EINVAL,
 				  "ibv_create_qp: a CQ or the SRQ is another context's");
 	if (recv && a->srq && to_srq(a->srq)->xrcd)
@@ -154,7 +163,9 @@ static void refs_add(struct dev_qp *qp, int by)
 
 void qp_handle_init(struct dev_qp *h, struct dev_ctx *ctx, struct dev_xrcd *xrcd)
 {
-	h->qp.context = &ctx->v.context;
+	object_init(&h->object, &ctx->v.context);
+	h->qp.context = h->object.context;
+	h->qp.handle = h->object.handle;
 	h->xrcd = xrcd;
 	if (xrcd)
 		atomic_fetch_add(&xrcd->refs, 1);
@@ -170,7 +181,7 @@ void qp_handle_fini(struct dev_qp *h)
 		atomic_fetch_sub(&h->xrcd->refs, 1);
 	pthread_mutex_destroy(&h->qp.mutex);
 	pthread_cond_destroy(&h->qp.cond);
-	ctx_put(to_ctx(h->qp.context));
+	ctx_put(to_ctx(h->object.context));
 }
 
 static void public_fill(struct dev_qp *qp, const struct ibv_qp_init_attr *a)
@@ -181,7 +192,6 @@ static void public_fill(struct dev_qp *qp, const struct ibv_qp_init_attr *a)
 	q->send_cq = a->send_cq;
 	q->recv_cq = a->recv_cq;
 	q->srq = a->srq;
-	q->handle = q->qp_num;
 	q->qp_type = a->qp_type;
 	q->state = IBV_QPS_RESET;
 }
@@ -245,7 +255,7 @@ int qp_create(struct dev_pd *pd, struct ibv_qp_init_attr *attr, struct dev_qp **
 	qp->poll_cq = qp->recv_cq;
 	ret = qp->poll_cq ? 0 : xrc_poll_cq(&qp->poll_cq);
 	if (!ret)
-		ret = make(qp, to_ctx(pd->pd.context), NULL, &a);
+		ret = make(qp, to_ctx(pd->object.context), NULL, &a);
 	if (ret) {
 		free(qp);
 		return ret;
@@ -270,7 +280,7 @@ int qp_create_xrc_recv(struct ibv_qp_init_attr_ex *attr, struct dev_qp **out)
 		return -ENOMEM;
 	ret = xrc_poll_cq(&qp->poll_cq);
 	if (!ret)
-		ret = make(qp, to_ctx(xrcd->xrcd.context), xrcd, &a);
+		ret = make(qp, to_ctx(xrcd->object.context), xrcd, &a);
 	if (ret) {
 		free(qp);
 		return ret;

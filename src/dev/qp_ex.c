@@ -10,6 +10,7 @@
 #include "dev/transport.h"
 #include "dev/verbs.h"
 #include "dev/wqe.h"
+#include "dev/xrc.h"
 
 #include <errno.h>
 
@@ -381,12 +382,12 @@ static int owner_check(const struct dev_ctx *ctx, const struct ibv_qp_init_attr_
 {
 	if (a->qp_type == IBV_QPT_XRC_RECV) {
 		if (!(a->comp_mask & IBV_QP_INIT_ATTR_XRCD) || !a->xrcd ||
-		    a->xrcd->context != &ctx->v.context)
+		    !xrcd_intact(a->xrcd) || a->xrcd->context != &ctx->v.context)
 			return log_refuse(EINVAL, "ibv_create_qp_ex: an XRC receive QP, "
 						  "and no XRC domain of this context");
 		return 0;
 	}
-	if (!(a->comp_mask & IBV_QP_INIT_ATTR_PD) || !a->pd ||
+	if (!(a->comp_mask & IBV_QP_INIT_ATTR_PD) || !a->pd || !pd_intact(a->pd) ||
 	    a->pd->context != &ctx->v.context)
 		return log_refuse(EINVAL, "ibv_create_qp_ex: no PD of this context");
 	return 0;

@@ -31,7 +31,6 @@ static int create_check(const struct ibv_srq_attr *a)
 
 int srq_create(struct dev_pd *pd, struct ibv_srq_init_attr *attr, struct dev_srq **out)
 {
-	static atomic_uint handle;
 	struct dev_srq *srq;
 	int ret = create_check(&attr->attr);
 
@@ -49,10 +48,11 @@ int srq_create(struct dev_pd *pd, struct ibv_srq_init_attr *attr, struct dev_srq
 		free(srq);
 		return -ENOMEM;
 	}
-	srq->srq.context = pd->pd.context;
+	object_init(&srq->object, pd->object.context);
+	srq->srq.context = srq->object.context;
 	srq->srq.srq_context = attr->srq_context;
 	srq->srq.pd = &pd->pd;
-	srq->srq.handle = atomic_fetch_add(&handle, 1);
+	srq->srq.handle = srq->object.handle;
 	srq->pd = pd_root(pd);
 	pthread_mutex_init(&srq->srq.mutex, NULL);
 	pthread_cond_init(&srq->srq.cond, NULL);
@@ -60,7 +60,7 @@ int srq_create(struct dev_pd *pd, struct ibv_srq_init_attr *attr, struct dev_srq
 	lock_init(&srq->lock);
 	list_init(&srq->waiting);
 	atomic_fetch_add(&pd->refs, 1);
-	ctx_get(to_ctx(pd->pd.context));
+	ctx_get(to_ctx(srq->object.context));
 	atomic_fetch_add(&count, 1);
 	*out = srq;
 	return 0;
@@ -73,7 +73,8 @@ static int xrc_check(struct dev_ctx *ctx, const struct ibv_srq_init_attr_ex *a)
 	if ((a->comp_mask & need) != need || !a->xrcd || !a->cq)
 		return log_refuse(EINVAL, "ibv_create_srq_ex: an XRC SRQ needs a domain "
 					  "and a CQ");
-	if (a->xrcd->context != &ctx->v.context || a->cq->context != &ctx->v.context)
+	if (!xrcd_intact(a->xrcd) || a->xrcd->context != &ctx->v.context ||
+	    !cq_intact(a->cq) || a->cq->context != &ctx->v.context)
 		return log_refuse(EINVAL,
 				  "ibv_create_srq_ex: the domain or the CQ is another "
 				  "context's");
@@ -93,7 +94,7 @@ static int ex_check(struct dev_ctx *ctx, const struct ibv_srq_init_attr_ex *a)
 	if (type != IBV_SRQT_BASIC && type != IBV_SRQT_XRC)
 		return log_refuse(EINVAL, "ibv_create_srq_ex: there is no SRQ type %d",
 				  (int)type);
-	if (!(a->comp_mask & IBV_SRQ_INIT_ATTR_PD) || !a->pd ||
+	if (!(a->comp_mask & IBV_SRQ_INIT_ATTR_PD) || !a->pd || !pd_intact(a->pd) ||
 	    a->pd->context != &ctx->v.context)
 		return log_refuse(EINVAL, "ibv_create_srq_ex: no PD of this context");
 	return type == IBV_SRQT_XRC ? xrc_check(ctx, a) : 0;
@@ -156,7 +157,7 @@ int srq_number(const struct dev_srq *srq, uint32_t *number)
 	if (!srq->xrcd)
 		return log_refuse(EINVAL, "ibv_get_srq_num: SRQ %u is no XRC SRQ, others "
 					  "have no number",
-				  srq->srq.handle);
+				  srq->object.handle);
 	*number = srq->number;
 	return 0;
 }
@@ -167,14 +168,14 @@ int srq_destroy(struct dev_srq *srq)
 
 	if (refs)
 		return log_refuse(EBUSY, "ibv_destroy_srq: %d QPs still use SRQ %u", refs,
-				  srq->srq.handle);
+				  srq->object.handle);
 	if (srq->xrcd) {
 		xrc_leave(srq);
 		atomic_fetch_sub(&srq->xrcd->refs, 1);
 	}
 	async_drain_srq(srq);
 	atomic_fetch_sub(&to_pd(srq->srq.pd)->refs, 1);
-	ctx_put(to_ctx(srq->srq.context));
+	ctx_put(to_ctx(srq->object.context));
 	atomic_fetch_sub(&count, 1);
 	pthread_mutex_destroy(&srq->srq.mutex);
 	pthread_cond_destroy(&srq->srq.cond);
@@ -257,7 +258,7 @@ static int post_one_locked(struct dev_srq *srq, const struct ibv_recv_wr *wr)
 		return log_refuse(ENOMEM,
 				  "ibv_post_srq_recv: SRQ %u is full with %u work "
 				  "requests",
-				  srq->srq.handle, rq->max_wr);
+				  srq->object.handle, rq->max_wr);
 	ret = rqe_fill(rq_at(rq, rq->tail), wr, rq->max_sge);
 	if (ret)
 		return ret;

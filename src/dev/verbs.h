@@ -116,9 +116,6 @@ int cq_create(struct dev_ctx *ctx, int cqe, void *context, struct dev_channel *c
 int cq_destroy(struct dev_cq *cq);
 int cq_resize(struct dev_cq *cq, int cqe);
 int cq_poll(struct dev_cq *cq, int n, struct ibv_wc *wc);
-/* How many completions there are, after progress if there were none. Another poller may
- * get them. */
-uint32_t cq_waiting(struct dev_cq *cq);
 /* One completion and its stamp, from the ring alone, without progress. False: there is
  * none. */
 bool cq_next(struct dev_cq *cq, struct ibv_wc *wc, uint64_t *stamp);
@@ -226,8 +223,19 @@ int ece_set(struct dev_qp *qp, struct ibv_ece *ece);
 
 struct dev_ah {
 	struct ibv_ah ah;
+	struct dev_object object;
 	struct ibv_ah_attr attr;
 };
+
+static inline struct dev_ah *to_ah(struct ibv_ah *a)
+{
+	return container_of(a, struct dev_ah, ah);
+}
+
+static inline bool ah_intact(struct ibv_ah *o)
+{
+	return object_is(&to_ah(o)->object, o->context, o->handle);
+}
 
 /* Port 1, global route, source GID of a used slot: -EINVAL if not so. */
 int ah_check(const struct ibv_ah_attr *attr);

@@ -169,7 +169,8 @@ int xrcd_open(struct dev_ctx *ctx, const struct ibv_xrcd_init_attr *attr,
 		free(x);
 		return ret;
 	}
-	x->xrcd.context = &ctx->v.context;
+	object_init(&x->object, &ctx->v.context);
+	x->xrcd.context = x->object.context;
 	ctx_get(ctx);
 	*out = x;
 	return 0;
@@ -183,7 +184,7 @@ int xrcd_close(struct dev_xrcd *x)
 		return log_refuse(EBUSY, "ibv_close_xrcd: %d SRQs and QPs still use it",
 				  refs);
 	domain_put(x->domain);
-	ctx_put(to_ctx(x->xrcd.context));
+	ctx_put(to_ctx(x->object.context));
 	free(x);
 	return 0;
 }
@@ -428,7 +429,7 @@ static int open_check(struct dev_ctx *ctx, const struct ibv_qp_open_attr *a)
 		return log_refuse(EINVAL, "ibv_open_qp: type %d (enum ibv_qp_type), only "
 					  "XRC receive QPs can be opened",
 				  (int)a->qp_type);
-	if (a->xrcd->context != &ctx->v.context)
+	if (!xrcd_intact(a->xrcd) || a->xrcd->context != &ctx->v.context)
 		return log_refuse(EINVAL, "ibv_open_qp: the domain is another context's");
 	return 0;
 }
@@ -446,7 +447,7 @@ int xrc_qp_open(struct dev_ctx *ctx, const struct ibv_qp_open_attr *a, struct de
 	h = calloc(1, sizeof(*h));
 	if (!h)
 		return -ENOMEM;
-	h->qp.qp_num = h->qp.handle = a->qp_num;
+	h->qp.qp_num = a->qp_num;
 	h->qp.qp_type = IBV_QPT_XRC_RECV;
 	h->qp.qp_context = a->comp_mask & IBV_QP_OPEN_ATTR_CONTEXT ? a->qp_context : NULL;
 	qp_handle_init(h, ctx, xrcd);

@@ -18,6 +18,7 @@ struct xrc_domain; /* one per inode, or per call with fd -1 */
 /* One ibv_open_xrcd(). */
 struct dev_xrcd {
 	struct ibv_xrcd xrcd;
+	struct dev_object object;
 	struct xrc_domain *domain;
 	atomic_int refs; /* SRQs and QP handles made with it: EBUSY while > 0 */
 };
@@ -25,6 +26,11 @@ struct dev_xrcd {
 static inline struct dev_xrcd *to_xrcd(struct ibv_xrcd *x)
 {
 	return container_of(x, struct dev_xrcd, xrcd);
+}
+
+static inline bool xrcd_intact(struct ibv_xrcd *o)
+{
+	return object_is(&to_xrcd(o)->object, o->context, to_xrcd(o)->object.handle);
 }
 
 /* What a receive QP has instead of queues: dev_qp.xrc. All guarded by xrc.c's

@@ -72,7 +72,7 @@ EXPORT int ibv_close_device(struct ibv_context *context)
 
 	if (!ops)
 		return 0;
-	return context ? -ops->close_device(to_ctx(context)) : EINVAL;
+	return edge_errno(context ? ops->close_device(to_ctx(context)) : -EINVAL);
 }
 
 EXPORT int ibv_get_async_event(struct ibv_context *context, struct ibv_async_event *event)
@@ -109,10 +109,12 @@ EXPORT struct ibv_pd *ibv_alloc_pd(struct ibv_context *context)
 EXPORT int ibv_dealloc_pd(struct ibv_pd *pd)
 {
 	const struct dev_ops *ops = dev_ops();
+	int ret;
 
 	if (!ops)
 		return 0;
-	return pd ? -ops->dealloc_pd(to_pd(pd)) : EINVAL;
+	ret = edge_destroy(pd, pd);
+	return edge_errno(ret ? ret : ops->dealloc_pd(to_pd(pd)));
 }
 
 EXPORT struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *addr, size_t length,
@@ -120,7 +122,7 @@ EXPORT struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *addr, size_t len
 {
 	const struct dev_ops *ops = dev_ops();
 	struct dev_mr *mr = NULL;
-	int ret = edge_check(ops, pd);
+	int ret = edge_object(ops, pd, pd);
 
 	if (!ret)
 		ret = ops->reg_mr(to_pd(pd), addr, length, iova, access, &mr);
@@ -145,6 +147,8 @@ EXPORT int ibv_rereg_mr(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *a
 
 	if (edge_failed(edge_check(ops, mr)))
 		return IBV_REREG_MR_ERR_INPUT;
+	if (edge_failed(edge_destroy(mr, mr)))
+		return IBV_REREG_MR_ERR_CMD;
 	return ops->rereg_mr(to_mr(mr), flags, pd ? to_pd(pd) : NULL, addr, length,
 			     (unsigned)access);
 }
@@ -152,10 +156,12 @@ EXPORT int ibv_rereg_mr(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *a
 EXPORT int ibv_dereg_mr(struct ibv_mr *mr)
 {
 	const struct dev_ops *ops = dev_ops();
+	int ret;
 
 	if (!ops)
 		return 0;
-	return mr ? -ops->dereg_mr(to_mr(mr)) : EINVAL;
+	ret = edge_destroy(mr, mr);
+	return edge_errno(ret ? ret : ops->dereg_mr(to_mr(mr)));
 }
 
 /* ---- completion queues ---------------------------------------------------------- */
@@ -174,14 +180,16 @@ EXPORT struct ibv_comp_channel *ibv_create_comp_channel(struct ibv_context *cont
 EXPORT int ibv_destroy_comp_channel(struct ibv_comp_channel *channel)
 {
 	const struct dev_ops *ops = dev_ops();
+	int ret;
 
 	if (!channel)
-		return EINVAL;
+		return edge_errno(-EINVAL);
 	if (!ops) {
 		close(channel->fd); /* the child's own copy */
 		return 0;
 	}
-	return -ops->destroy_comp_channel(container_of(channel, struct dev_channel, ch));
+	ret = edge_destroy(channel, channel);
+	return edge_errno(ret ? ret : ops->destroy_comp_channel(to_channel(channel)));
 }
 
 EXPORT struct ibv_cq *ibv_create_cq(struct ibv_context *context, int cqe,
@@ -194,7 +202,7 @@ EXPORT struct ibv_cq *ibv_create_cq(struct ibv_context *context, int cqe,
 	int ret = edge_check(ops, context);
 
 	if (channel)
-		ch = container_of(channel, struct dev_channel, ch);
+		ch = to_channel(channel);
 	if (!ret)
 		ret = ops->create_cq(to_ctx(context), cqe, cq_context, ch, comp_vector,
 				     &cq);
@@ -204,18 +212,20 @@ EXPORT struct ibv_cq *ibv_create_cq(struct ibv_context *context, int cqe,
 EXPORT int ibv_resize_cq(struct ibv_cq *cq, int cqe)
 {
 	const struct dev_ops *ops = dev_ops();
-	int ret = edge_check(ops, cq);
+	int ret = edge_object(ops, cq, cq);
 
-	return ret ? -ret : -ops->resize_cq(to_cq(cq), cqe);
+	return edge_errno(ret ? ret : ops->resize_cq(to_cq(cq), cqe));
 }
 
 EXPORT int ibv_destroy_cq(struct ibv_cq *cq)
 {
 	const struct dev_ops *ops = dev_ops();
+	int ret;
 
 	if (!ops)
 		return 0;
-	return cq ? -ops->destroy_cq(to_cq(cq)) : EINVAL;
+	ret = edge_destroy(cq, cq);
+	return edge_errno(ret ? ret : ops->destroy_cq(to_cq(cq)));
 }
 
 EXPORT int ibv_get_cq_event(struct ibv_comp_channel *channel, struct ibv_cq **cq,
@@ -226,8 +236,7 @@ EXPORT int ibv_get_cq_event(struct ibv_comp_channel *channel, struct ibv_cq **cq
 	int ret = edge_check(ops, channel);
 
 	if (!ret)
-		ret = ops->get_cq_event(container_of(channel, struct dev_channel, ch),
-					&got);
+		ret = ops->get_cq_event(to_channel(channel), &got);
 	if (edge_failed(ret))
 		return -1;
 	*cq = &got->cq;
@@ -249,7 +258,7 @@ EXPORT struct ibv_srq *ibv_create_srq(struct ibv_pd *pd, struct ibv_srq_init_att
 {
 	const struct dev_ops *ops = dev_ops();
 	struct dev_srq *srq = NULL;
-	int ret = edge_check(ops, pd);
+	int ret = edge_object(ops, pd, pd);
 
 	if (!ret)
 		ret = edge_check(ops, attr);
@@ -261,26 +270,28 @@ EXPORT struct ibv_srq *ibv_create_srq(struct ibv_pd *pd, struct ibv_srq_init_att
 EXPORT int ibv_modify_srq(struct ibv_srq *srq, struct ibv_srq_attr *attr, int mask)
 {
 	const struct dev_ops *ops = dev_ops();
-	int ret = edge_check(ops, srq);
+	int ret = edge_object(ops, srq, srq);
 
-	return ret ? -ret : -ops->modify_srq(to_srq(srq), attr, mask);
+	return edge_errno(ret ? ret : ops->modify_srq(to_srq(srq), attr, mask));
 }
 
 EXPORT int ibv_query_srq(struct ibv_srq *srq, struct ibv_srq_attr *attr)
 {
 	const struct dev_ops *ops = dev_ops();
-	int ret = edge_check(ops, srq);
+	int ret = edge_object(ops, srq, srq);
 
-	return ret ? -ret : -ops->query_srq(to_srq(srq), attr);
+	return edge_errno(ret ? ret : ops->query_srq(to_srq(srq), attr));
 }
 
 EXPORT int ibv_destroy_srq(struct ibv_srq *srq)
 {
 	const struct dev_ops *ops = dev_ops();
+	int ret;
 
 	if (!ops)
 		return 0;
-	return srq ? -ops->destroy_srq(to_srq(srq)) : EINVAL;
+	ret = edge_destroy(srq, srq);
+	return edge_errno(ret ? ret : ops->destroy_srq(to_srq(srq)));
 }
 
 /* ---- queue pairs ---------------------------------------------------------------- */
@@ -289,7 +300,7 @@ EXPORT struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *
 {
 	const struct dev_ops *ops = dev_ops();
 	struct dev_qp *qp = NULL;
-	int ret = edge_check(ops, pd);
+	int ret = edge_object(ops, pd, pd);
 
 	if (!ret)
 		ret = edge_check(ops, attr);
@@ -307,29 +318,31 @@ EXPORT struct ibv_qp_ex *ibv_qp_to_qp_ex(struct ibv_qp *qp)
 EXPORT int ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
 {
 	const struct dev_ops *ops = dev_ops();
-	int ret = edge_check(ops, qp);
+	int ret = edge_object(ops, qp, qp);
 
 	if (!ret)
 		ret = edge_check(ops, attr);
-	return ret ? -ret : -ops->modify_qp(to_qp(qp), attr, mask);
+	return edge_errno(ret ? ret : ops->modify_qp(to_qp(qp), attr, mask));
 }
 
 EXPORT int ibv_query_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask,
 			struct ibv_qp_init_attr *init)
 {
 	const struct dev_ops *ops = dev_ops();
-	int ret = edge_check(ops, qp);
+	int ret = edge_object(ops, qp, qp);
 
-	return ret ? -ret : -ops->query_qp(to_qp(qp), attr, mask, init);
+	return edge_errno(ret ? ret : ops->query_qp(to_qp(qp), attr, mask, init));
 }
 
 EXPORT int ibv_destroy_qp(struct ibv_qp *qp)
 {
 	const struct dev_ops *ops = dev_ops();
+	int ret;
 
 	if (!ops)
 		return 0;
-	return qp ? -ops->destroy_qp(to_qp(qp)) : EINVAL;
+	ret = edge_destroy(qp, qp);
+	return edge_errno(ret ? ret : ops->destroy_qp(to_qp(qp)));
 }
 
 EXPORT int ibv_query_qp_data_in_order(struct ibv_qp *qp, enum ibv_wr_opcode op,
@@ -344,33 +357,33 @@ EXPORT int ibv_query_qp_data_in_order(struct ibv_qp *qp, enum ibv_wr_opcode op,
 EXPORT int ibv_set_ece(struct ibv_qp *qp, struct ibv_ece *ece)
 {
 	const struct dev_ops *ops = dev_ops();
-	int ret = edge_check(ops, qp);
+	int ret = edge_object(ops, qp, qp);
 
-	return ret ? -ret : -ops->set_ece(to_qp(qp), ece);
+	return edge_errno(ret ? ret : ops->set_ece(to_qp(qp), ece));
 }
 
 EXPORT int ibv_query_ece(struct ibv_qp *qp, struct ibv_ece *ece)
 {
 	const struct dev_ops *ops = dev_ops();
-	int ret = edge_check(ops, qp);
+	int ret = edge_object(ops, qp, qp);
 
-	return ret ? -ret : -ops->query_ece(to_qp(qp), ece);
+	return edge_errno(ret ? ret : ops->query_ece(to_qp(qp), ece));
 }
 
 EXPORT int ibv_attach_mcast(struct ibv_qp *qp, const union ibv_gid *gid, uint16_t lid)
 {
 	const struct dev_ops *ops = dev_ops();
-	int ret = edge_check(ops, qp);
+	int ret = edge_object(ops, qp, qp);
 
-	return ret ? -ret : -ops->attach_mcast(to_qp(qp), gid, lid);
+	return edge_errno(ret ? ret : ops->attach_mcast(to_qp(qp), gid, lid));
 }
 
 EXPORT int ibv_detach_mcast(struct ibv_qp *qp, const union ibv_gid *gid, uint16_t lid)
 {
 	const struct dev_ops *ops = dev_ops();
-	int ret = edge_check(ops, qp);
+	int ret = edge_object(ops, qp, qp);
 
-	return ret ? -ret : -ops->detach_mcast(to_qp(qp), gid, lid);
+	return edge_errno(ret ? ret : ops->detach_mcast(to_qp(qp), gid, lid));
 }
 
 /* ---- address handles ------------------------------------------------------------- */
@@ -379,7 +392,7 @@ EXPORT struct ibv_ah *ibv_create_ah(struct ibv_pd *pd, struct ibv_ah_attr *attr)
 {
 	const struct dev_ops *ops = dev_ops();
 	struct dev_ah *ah = NULL;
-	int ret = edge_check(ops, pd);
+	int ret = edge_object(ops, pd, pd);
 
 	if (!ret)
 		ret = edge_check(ops, attr);
@@ -405,7 +418,7 @@ EXPORT struct ibv_ah *ibv_create_ah_from_wc(struct ibv_pd *pd, struct ibv_wc *wc
 {
 	const struct dev_ops *ops = dev_ops();
 	struct dev_ah *ah = NULL;
-	int ret = edge_check(ops, pd);
+	int ret = edge_object(ops, pd, pd);
 
 	if (!ret)
 		ret = ops->create_ah_from_wc(to_pd(pd), wc, grh, port_num, &ah);
@@ -415,8 +428,10 @@ EXPORT struct ibv_ah *ibv_create_ah_from_wc(struct ibv_pd *pd, struct ibv_wc *wc
 EXPORT int ibv_destroy_ah(struct ibv_ah *ah)
 {
 	const struct dev_ops *ops = dev_ops();
+	int ret;
 
 	if (!ops)
 		return 0;
-	return ah ? -ops->destroy_ah(container_of(ah, struct dev_ah, ah)) : EINVAL;
+	ret = edge_destroy(ah, ah);
+	return edge_errno(ret ? ret : ops->destroy_ah(to_ah(ah)));
 }

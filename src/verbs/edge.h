@@ -23,12 +23,37 @@ static inline int edge_check(const struct dev_ops *ops, const void *arg)
 	return arg ? 0 : log_refuse(EINVAL, "a verb was called with a NULL object");
 }
 
+/* An object's handle or context was overwritten: the kernel would not find it. */
+static inline int edge_same(bool intact, int err)
+{
+	return intact ?
+		       0 :
+		       log_refuse(err, "a verb was called with an object whose handle or "
+				       "context was overwritten");
+}
+
+/* The same as edge_check() for an object of a type (pd, mr, ...), and that it is as it was
+ * made (dev/object.h). */
+#define edge_object(ops, type, obj) \
+	(!(ops) || !(obj) ? edge_check(ops, obj) : edge_same(type##_intact(obj), EINVAL))
+/* The same for verbs that destroy or replace the object, where there is a table. */
+#define edge_destroy(type, obj) (!(obj) ? -EINVAL : edge_same(type##_intact(obj), ENOENT))
+
 /* For verbs that return a pointer: on failure sets errno; true: return NULL. */
 static inline bool edge_failed(int ret)
 {
 	if (ret)
 		errno = -ret;
 	return ret != 0;
+}
+
+/* For verbs that return 0 or an errno. It is in errno, too: the distribution's library has
+ * it there from a system call, and programs print errno. */
+static inline int edge_errno(int ret)
+{
+	if (__builtin_expect(ret != 0, 0))
+		errno = -ret;
+	return -ret;
 }
 
 /* For verbs that return 0, or -1 and errno. */

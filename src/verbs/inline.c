@@ -19,7 +19,8 @@ static int inline_req_notify_cq(struct ibv_cq *cq, int solicited_only)
 {
 	const struct dev_ops *ops = dev_ops();
 
-	return ops ? -ops->req_notify_cq(to_cq(cq), solicited_only != 0) : ENODEV;
+	return edge_errno(ops ? ops->req_notify_cq(to_cq(cq), solicited_only != 0) :
+				-ENODEV);
 }
 
 static int inline_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr,
@@ -29,9 +30,9 @@ static int inline_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr,
 
 	if (!ops) {
 		*bad = wr;
-		return ENODEV;
+		return edge_errno(-ENODEV);
 	}
-	return -ops->post_send(to_qp(qp), wr, bad);
+	return edge_errno(ops->post_send(to_qp(qp), wr, bad));
 }
 
 static int inline_post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr,
@@ -41,9 +42,9 @@ static int inline_post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr,
 
 	if (!ops) {
 		*bad = wr;
-		return ENODEV;
+		return edge_errno(-ENODEV);
 	}
-	return -ops->post_recv(to_qp(qp), wr, bad);
+	return edge_errno(ops->post_recv(to_qp(qp), wr, bad));
 }
 
 static int inline_post_srq_recv(struct ibv_srq *srq, struct ibv_recv_wr *wr,
@@ -53,9 +54,9 @@ static int inline_post_srq_recv(struct ibv_srq *srq, struct ibv_recv_wr *wr,
 
 	if (!ops) {
 		*bad = wr;
-		return ENODEV;
+		return edge_errno(-ENODEV);
 	}
-	return -ops->post_srq_recv(to_srq(srq), wr, bad);
+	return edge_errno(ops->post_srq_recv(to_srq(srq), wr, bad));
 }
 
 /* ---- what the device says of itself -------------------------------------- */
@@ -65,7 +66,8 @@ static int inline_query_port(struct ibv_context *context, uint8_t port,
 {
 	const struct dev_ops *ops = dev_ops();
 
-	return ops ? -ops->query_port(to_ctx(context), port, attr, size) : ENODEV;
+	return edge_errno(ops ? ops->query_port(to_ctx(context), port, attr, size) :
+				-ENODEV);
 }
 
 static int inline_query_device_ex(struct ibv_context *context,
@@ -74,7 +76,8 @@ static int inline_query_device_ex(struct ibv_context *context,
 {
 	const struct dev_ops *ops = dev_ops();
 
-	return ops ? -ops->query_device_ex(to_ctx(context), input, attr, size) : ENODEV;
+	return edge_errno(ops ? ops->query_device_ex(to_ctx(context), input, attr, size) :
+				-ENODEV);
 }
 
 static int inline_query_rt_values(struct ibv_context *context,
@@ -82,7 +85,7 @@ static int inline_query_rt_values(struct ibv_context *context,
 {
 	const struct dev_ops *ops = dev_ops();
 
-	return ops ? -ops->query_rt_values(to_ctx(context), values) : ENODEV;
+	return edge_errno(ops ? ops->query_rt_values(to_ctx(context), values) : -ENODEV);
 }
 
 /* ---- domains ------------------------------------------------------------- */
@@ -100,8 +103,12 @@ static struct ibv_td *inline_alloc_td(struct ibv_context *context,
 static int inline_dealloc_td(struct ibv_td *td)
 {
 	const struct dev_ops *ops = dev_ops();
+	int ret;
 
-	return ops ? -ops->dealloc_td(container_of(td, struct dev_td, td)) : 0;
+	if (!ops)
+		return 0;
+	ret = edge_destroy(td, td);
+	return edge_errno(ret ? ret : ops->dealloc_td(to_td(td)));
 }
 
 static struct ibv_pd *inline_alloc_parent_domain(struct ibv_context *context,
@@ -127,8 +134,12 @@ static struct ibv_xrcd *inline_open_xrcd(struct ibv_context *context,
 static int inline_close_xrcd(struct ibv_xrcd *xrcd)
 {
 	const struct dev_ops *ops = dev_ops();
+	int ret;
 
-	return ops ? -ops->close_xrcd(to_xrcd(xrcd)) : 0;
+	if (!ops)
+		return 0;
+	ret = edge_destroy(xrcd, xrcd);
+	return edge_errno(ret ? ret : ops->close_xrcd(to_xrcd(xrcd)));
 }
 
 /* ---- memory -------------------------------------------------------------- */
@@ -137,8 +148,10 @@ static struct ibv_mr *inline_alloc_null_mr(struct ibv_pd *pd)
 {
 	const struct dev_ops *ops = dev_ops();
 	struct dev_mr *mr = NULL;
-	int ret = ops ? ops->alloc_null_mr(to_pd(pd), &mr) : -ENODEV;
+	int ret = edge_object(ops, pd, pd);
 
+	if (!ret)
+		ret = ops->alloc_null_mr(to_pd(pd), &mr);
 	return edge_failed(ret) ? NULL : &mr->mr;
 }
 
@@ -146,16 +159,19 @@ static int inline_advise_mr(struct ibv_pd *pd, enum ibv_advise_mr_advice advice,
 			    uint32_t flags, struct ibv_sge *sges, uint32_t n)
 {
 	const struct dev_ops *ops = dev_ops();
+	int ret = edge_object(ops, pd, pd);
 
-	return ops ? -ops->advise_mr(to_pd(pd), advice, flags, sges, n) : ENODEV;
+	return edge_errno(ret ? ret : ops->advise_mr(to_pd(pd), advice, flags, sges, n));
 }
 
 static struct ibv_mw *inline_alloc_mw(struct ibv_pd *pd, enum ibv_mw_type type)
 {
 	const struct dev_ops *ops = dev_ops();
 	struct dev_mw *mw = NULL;
-	int ret = ops ? ops->alloc_mw(to_pd(pd), type, &mw) : -ENODEV;
+	int ret = edge_object(ops, pd, pd);
 
+	if (!ret)
+		ret = ops->alloc_mw(to_pd(pd), type, &mw);
 	return edge_failed(ret) ? NULL : &mw->mw;
 }
 
@@ -163,14 +179,18 @@ static int inline_bind_mw(struct ibv_qp *qp, struct ibv_mw *mw, struct ibv_mw_bi
 {
 	const struct dev_ops *ops = dev_ops();
 
-	return ops ? -ops->bind_mw(to_qp(qp), to_mw(mw), bind) : ENODEV;
+	return edge_errno(ops ? ops->bind_mw(to_qp(qp), to_mw(mw), bind) : -ENODEV);
 }
 
 static int inline_dealloc_mw(struct ibv_mw *mw)
 {
 	const struct dev_ops *ops = dev_ops();
+	int ret;
 
-	return ops ? -ops->dealloc_mw(to_mw(mw)) : 0;
+	if (!ops)
+		return 0;
+	ret = edge_destroy(mw, mw);
+	return edge_errno(ret ? ret : ops->dealloc_mw(to_mw(mw)));
 }
 
 /* ---- queues -------------------------------------------------------------- */
@@ -191,8 +211,9 @@ static struct ibv_cq_ex *inline_create_cq_ex(struct ibv_context *context,
 static int inline_modify_cq(struct ibv_cq *cq, struct ibv_modify_cq_attr *attr)
 {
 	const struct dev_ops *ops = dev_ops();
+	int ret = edge_object(ops, cq, cq);
 
-	return ops ? -ops->modify_cq(to_cq(cq), attr) : ENODEV;
+	return edge_errno(ret ? ret : ops->modify_cq(to_cq(cq), attr));
 }
 
 static struct ibv_srq *inline_create_srq_ex(struct ibv_context *context,
@@ -209,7 +230,7 @@ static int inline_get_srq_num(struct ibv_srq *srq, uint32_t *number)
 {
 	const struct dev_ops *ops = dev_ops();
 
-	return ops ? -ops->get_srq_num(to_srq(srq), number) : ENODEV;
+	return edge_errno(ops ? ops->get_srq_num(to_srq(srq), number) : -ENODEV);
 }
 
 static struct ibv_qp *inline_create_qp_ex(struct ibv_context *context,

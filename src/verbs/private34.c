@@ -21,7 +21,7 @@ struct verbs_context;
 	EXPORT int name(void); \
 	EXPORT int name(void) \
 	{ \
-		return -REFUSE(#name); \
+		return errno = -REFUSE(#name); \
 	}
 #define PRIVATE_PTR(name) \
 	EXPORT void *name(void); \

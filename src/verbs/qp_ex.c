@@ -21,7 +21,7 @@ static int ex_wr_complete(struct ibv_qp_ex *qp)
 {
 	const struct dev_ops *ops = dev_ops();
 
-	return ops ? -ops->wr_complete(ex_qp(qp)) : ENODEV;
+	return edge_errno(ops ? ops->wr_complete(ex_qp(qp)) : -ENODEV);
 }
 
 static void ex_wr_abort(struct ibv_qp_ex *qp)

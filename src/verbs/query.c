@@ -14,7 +14,7 @@ EXPORT int ibv_query_device(struct ibv_context *context, struct ibv_device_attr 
 	const struct dev_ops *ops = dev_ops();
 	int ret = edge_check(ops, context);
 
-	return ret ? -ret : -ops->query_device(to_ctx(context), attr);
+	return edge_errno(ret ? ret : ops->query_device(to_ctx(context), attr));
 }
 
 EXPORT int ibv_query_port(struct ibv_context *context, uint8_t port_num,
@@ -26,7 +26,7 @@ EXPORT int ibv_query_port(struct ibv_context *context, uint8_t port_num,
 	if (!ret)
 		ret = ops->query_port(to_ctx(context), port_num,
 				      (struct ibv_port_attr *)port_attr, OLD_PORT_ATTR);
-	return -ret;
+	return edge_errno(ret);
 }
 
 EXPORT int ibv_query_gid(struct ibv_context *context, uint8_t port_num, int index,
@@ -50,7 +50,7 @@ EXPORT int _ibv_query_gid_ex(struct ibv_context *context, uint32_t port_num,
 	if (!ret)
 		ret = ops->query_gid_ex(to_ctx(context), port_num, gid_index, entry,
 					flags, entry_size);
-	return -ret;
+	return edge_errno(ret);
 }
 
 /* On failure this verb returns a negative errno. */
@@ -59,11 +59,14 @@ EXPORT ssize_t _ibv_query_gid_table(struct ibv_context *context,
 				    uint32_t flags, size_t entry_size)
 {
 	const struct dev_ops *ops = dev_ops();
-	int ret = edge_check(ops, context);
+	ssize_t ret = edge_check(ops, context);
 
-	return ret ? ret :
-		     ops->query_gid_table(to_ctx(context), entries, max_entries, flags,
-					  entry_size);
+	if (!ret)
+		ret = ops->query_gid_table(to_ctx(context), entries, max_entries, flags,
+					   entry_size);
+	if (ret < 0)
+		errno = (int)-ret;
+	return ret;
 }
 
 EXPORT int ibv_query_pkey(struct ibv_context *context, uint8_t port_num, int index,

@@ -79,5 +79,6 @@ EXPORT int ibv_resolve_eth_l2_from_gid(struct ibv_context *context,
 	(void)attr;
 	(void)eth_mac;
 	(void)vid;
-	return refuse("ibv_resolve_eth_l2_from_gid"); /* negative, as the verb has it */
+	errno = -refuse("ibv_resolve_eth_l2_from_gid");
+	return -errno; /* negative, as the verb has it */
 }

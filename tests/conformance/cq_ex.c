@@ -148,6 +148,28 @@ static void batches(void)
 	side_pair_free(&x, &y);
 }
 
+/* ENOENT says that the CQ is empty, not that a batch is over. */
+static void what_comes_during_a_batch_belongs_to_it(void)
+{
+	pair((struct side_opt){ .wc_flags = STANDARD });
+	post(1, IBV_WR_RDMA_WRITE, 100, 0);
+	begin(&x);
+	for (int i = 2; i < 8; i++) {
+		int ret;
+
+		EQ(ibv_next_poll(x.cqx), ENOENT);
+		post(i, IBV_WR_RDMA_WRITE, 100, 0);
+		WAIT_FOR((ret = ibv_next_poll(x.cqx)) != ENOENT);
+		EQ(ret, 0);
+		EQ(x.cqx->wr_id, i);
+		EQ(x.cqx->status, IBV_WC_SUCCESS);
+	}
+	EQ(ibv_next_poll(x.cqx), ENOENT);
+	ibv_end_poll(x.cqx);
+	EQ(start(&x), ENOENT);
+	side_pair_free(&x, &y);
+}
+
 /* Posting in the middle of a batch, and polling by the old call between two. */
 static void batches_and_the_rest(void)
 {
@@ -462,6 +484,7 @@ static const struct conf_case cases[] = {
 	CASE(status_of_a_failure),
 	CASE(batches),
 	CASE(batches_and_the_rest),
+	CASE(what_comes_during_a_batch_belongs_to_it),
 	CASE(pollers_do_not_mix),
 	CASE(events),
 	CASE(stamps),
