@@ -321,6 +321,18 @@ static bool in_sequence(struct stream *s, uint32_t msn, uint32_t mo)
 	return false;
 }
 
+/* So many bytes more are not too many for one message. If they are, it is refused. Also,
+ * the count of a write's bytes does not go round then. */
+static bool write_fits(struct stream *s, uint32_t len)
+{
+	lock_assert_held(&s->lock);
+	if (len <= DEV_MAX_MSG - s->rx.write_len)
+		return true;
+	resp_fail(s, NAK_INV_REQ, IBV_WC_SUCCESS, IBV_EVENT_QP_REQ_ERR,
+		  "write of more than 2^31 bytes");
+	return false;
+}
+
 /* An empty segment that is not the last one tells where a larger write ends: if its
  * end and, with the next segment, its beginning lie in the region, all of it does. An
  * empty write as a whole has a key that is not looked at, as in begin_read(). */
@@ -338,7 +350,7 @@ static void begin_write(struct stream *s)
 	}
 	if (empty && !s->p.extended) /* may come before anything is allowed (RFC 6581) */
 		rx->place = PLACE_WRITE;
-	else if (served(s, IBV_ACCESS_REMOTE_WRITE) &&
+	else if (served(s, IBV_ACCESS_REMOTE_WRITE) && write_fits(s, rx->h.payload) &&
 		 (empty || allowed(s, IBV_ACCESS_REMOTE_WRITE, rx->h.stag, rx->h.to,
 				   rx->h.payload)))
 		rx->place = PLACE_WRITE;
@@ -354,7 +366,8 @@ int resp_placed(struct stream *s, uint32_t len)
 		return 0; /* it is refused already */
 	if (rx->write_len)
 		return -EPROTO;
-	if (allowed(s, IBV_ACCESS_REMOTE_WRITE, rx->h.stag, rx->h.to - len, len))
+	if (write_fits(s, len) &&
+	    allowed(s, IBV_ACCESS_REMOTE_WRITE, rx->h.stag, rx->h.to - len, len))
 		rx->write_len = len;
 	else
 		rx->place = PLACE_SCRATCH;
