@@ -430,9 +430,14 @@ static void a_key_that_cannot_be_invalidated(void)
 	f.op = RC_SEND_INV;
 	f.inv_stag = mr->rkey; /* a region is no window */
 	post_recv(e, 1, 100);
+	post_recv(e, 2, 100);
 	say(e, f);
-	CHECK(hear_nak(e, NAK_REM_ACCESS, RQ_PSN));
+	CHECK(hear_ctl(e, CTL_ACK, RQ_PSN)); /* the send is not refused, */
+	CHECK(hear_nak(e, NAK_NO_QP, RQ_PSN + 1)); /* what follows will not be heard */
 	CHECK(completes(e, 1, IBV_WC_LOC_PROT_ERR));
+	CHECK(completes(e, 2, IBV_WC_WR_FLUSH_ERR));
+	CHECK_EQ(state_of(e), IBV_QPS_ERR);
+	CHECK_EQ(next_event(), -1);
 	end_free(e);
 }
 

@@ -69,6 +69,40 @@ static void immediates(void)
 	end_free(e);
 }
 
+/* The receive says so, if there is one; else there is an event as for any other write. */
+static void a_refused_write_with_immediate(void)
+{
+	struct rc_frame f = write_of(AT, 8);
+	struct end *e = end_new((struct end_opt){ 0 });
+
+	f.stag ^= 0x5a00;
+	post_recv(e, 1, 0);
+	post_recv(e, 2, 0);
+	say_imm(e, 1);
+	say(e, f);
+	CHECK(hear_nak(e, NAK_REM_ACCESS, RQ_PSN));
+	CHECK(completes(e, 1, IBV_WC_LOC_ACCESS_ERR));
+	CHECK(completes(e, 2, IBV_WC_WR_FLUSH_ERR));
+	CHECK_EQ(next_event(), -1);
+	end_free(e);
+
+	e = end_new((struct end_opt){ 0 });
+	say_imm(e, 1);
+	say(e, f);
+	CHECK(hear_nak(e, NAK_REM_ACCESS, RQ_PSN));
+	CHECK_EQ(next_event(), IBV_EVENT_QP_ACCESS_ERR);
+	end_free(e);
+
+	e = end_new((struct end_opt){ .type = IBV_QPT_UC });
+	post_recv(e, 1, 0);
+	say_imm(e, 1);
+	say(e, f); /* discarded; the receive serves the next one */
+	say_imm(e, 2);
+	say(e, write_of(AT, 8));
+	CHECK(received(e, 1, IBV_WC_RECV_RDMA_WITH_IMM, 8));
+	end_free(e);
+}
+
 /* The peer has placed the data of a write itself: what it says is checked all the same. */
 static void data_that_is_in_its_place(void)
 {
@@ -208,6 +242,7 @@ int main(int argc, char **argv)
 	T_RUN(an_announced_write_that_is_too_long);
 	T_RUN(segments_of_a_write_follow_each_other);
 	T_RUN(immediates);
+	T_RUN(a_refused_write_with_immediate);
 	T_RUN(data_that_is_in_its_place);
 	T_RUN(a_write_of_more_than_the_longest);
 	T_RUN(more_than_the_longest_in_its_place);
