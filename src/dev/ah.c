@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+static atomic_int count;
+
 int ah_check(const struct ibv_ah_attr *a)
 {
 	static const union ibv_gid zero;
@@ -31,16 +33,31 @@ int ah_check(const struct ibv_ah_attr *a)
 	return 0;
 }
 
+/* Counts one more, unless there are as many as the device has. */
+static int count_add(void)
+{
+	if (atomic_fetch_add(&count, 1) < DEV_MAX_AH)
+		return 0;
+	atomic_fetch_sub(&count, 1);
+	return log_refuse(ENOMEM,
+			  "ibv_create_ah: %d address handles exist, no more are allowed",
+			  DEV_MAX_AH);
+}
+
 int ah_create(struct dev_pd *pd, const struct ibv_ah_attr *attr, struct dev_ah **out)
 {
 	struct dev_ah *ah;
 	int ret = ah_check(attr);
 
+	if (!ret)
+		ret = count_add();
 	if (ret)
 		return ret;
 	ah = calloc(1, sizeof(*ah));
-	if (!ah)
+	if (!ah) {
+		atomic_fetch_sub(&count, 1);
 		return -ENOMEM;
+	}
 	object_init(&ah->object, pd->object.context);
 	ah->ah.context = ah->object.context;
 	ah->ah.pd = &pd->pd;
@@ -63,6 +80,7 @@ int ah_create_from_wc(struct dev_pd *pd, const struct ibv_wc *wc,
 void ah_destroy(struct dev_ah *ah)
 {
 	atomic_fetch_sub(&to_pd(ah->ah.pd)->refs, 1);
+	atomic_fetch_sub(&count, 1);
 	free(ah);
 }
 

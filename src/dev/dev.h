@@ -391,7 +391,7 @@ static inline bool wqe_is_local(const struct wqe *w)
 struct rqe {
 	uint64_t wr_id;
 	uint32_t num_sge;
-	uint32_t length; /* sum of the SGEs */
+	uint32_t length; /* sum of the SGEs, at most DEV_MAX_MSG: no message is longer */
 	struct ibv_sge sge[];
 };
 

@@ -474,9 +474,10 @@ static int rereg_check(const struct dev_mr *mr, int flags, struct dev_pd *pd,
 			   to->access | (mr->access & IBV_ACCESS_ZERO_BASED));
 }
 
-/* The keys are new, even if only rights have changed: the verbs return keys from a
- * reregistration, and the use of the old ones must fail. */
-static void rereg_apply(struct dev_mr *mr, const struct dev_mr *to)
+/* As on NICs the keys stay while the region names the same memory: peers that know them
+ * go on, with the new rights. For other memory they are new, which a NIC may do, and the
+ * use of the old ones must fail. */
+static void rereg_apply(struct dev_mr *mr, const struct dev_mr *to, bool new_key)
 {
 	if (to->mr.pd != mr->mr.pd) {
 		atomic_fetch_sub(&to_pd(mr->mr.pd)->refs, 1);
@@ -487,7 +488,8 @@ static void rereg_apply(struct dev_mr *mr, const struct dev_mr *to)
 	mr->mr.length = to->mr.length;
 	mr->iova = to->iova;
 	mr->access = to->access;
-	slot_retag(mr->slot);
+	if (new_key)
+		slot_retag(mr->slot);
 	mr->mr.lkey = mr->mr.rkey = slot_key(mr->slot);
 	slot_fill(mr->slot, mr);
 	slot_publish(mr->slot);
@@ -519,6 +521,6 @@ int mr_rereg(struct dev_mr *mr, int flags, struct dev_pd *pd, void *addr, size_t
 		errno = -ret;
 		return IBV_REREG_MR_ERR_CMD;
 	}
-	rereg_apply(mr, &to);
+	rereg_apply(mr, &to, flags & IBV_REREG_MR_CHANGE_TRANSLATION);
 	return 0;
 }

@@ -206,6 +206,27 @@ static void rereg(void)
 	CHECK_EQ(atomic_load(&other->refs), 0);
 }
 
+/* Rights or PD alone: the key stays, and with it what peers know. */
+static void rereg_keeps_the_key(void)
+{
+	static char a[64];
+	struct dev_mr *mr;
+	uint32_t key;
+	void *p = NULL;
+
+	REQUIRE(mr_reg(pd, a, 64, (uintptr_t)a, RW, &mr) == 0);
+	key = mr->mr.lkey;
+	CHECK_EQ(mr_rereg(mr, IBV_REREG_MR_CHANGE_ACCESS, NULL, NULL, 0, 0), 0);
+	CHECK(mr->mr.lkey == key && mr->mr.rkey == key);
+	CHECK_EQ(get(pd, key, (uintptr_t)a, 64, 0, &p), 0);
+	CHECK_EQ(get(pd, key, (uintptr_t)a, 64, RW, &p), -EACCES);
+	CHECK_EQ(mr_rereg(mr, IBV_REREG_MR_CHANGE_PD, other, NULL, 0, 0), 0);
+	CHECK(mr->mr.lkey == key && mr->mr.rkey == key);
+	CHECK_EQ(get(pd, key, (uintptr_t)a, 64, 0, &p), -EPERM);
+	CHECK_EQ(get(other, key, (uintptr_t)a, 64, 0, &p), 0);
+	mr_dereg(mr);
+}
+
 /* An I/O address stays when only rights change. */
 static void rereg_keeps_the_address(void)
 {
@@ -339,6 +360,7 @@ int main(int argc, char **argv)
 	T_RUN(ways_of_looking);
 	T_RUN(huge);
 	T_RUN(rereg);
+	T_RUN(rereg_keeps_the_key);
 	T_RUN(rereg_keeps_the_address);
 	T_RUN(null_region);
 	T_RUN(many);

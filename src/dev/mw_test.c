@@ -162,8 +162,8 @@ static void gone_before_its_turn(void)
 		if (what == 1)
 			CHECK_EQ(ibv_dereg_mr(mr), 0);
 		if (what == 2)
-			CHECK_EQ(ibv_rereg_mr(mr, IBV_REREG_MR_CHANGE_ACCESS, NULL, NULL, 0,
-					      REGION),
+			CHECK_EQ(ibv_rereg_mr(mr, IBV_REREG_MR_CHANGE_TRANSLATION, NULL,
+					      mr->addr, mr->length, 0),
 				 0);
 		CHECK_EQ(run(&r, false), IBV_WC_MW_BIND_ERR);
 		CHECK_EQ(to_qp(r.qp)->sq.next, 0); /* the transport reports it */

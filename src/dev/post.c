@@ -143,7 +143,7 @@ int rqe_fill(struct rqe *r, const struct ibv_recv_wr *wr, uint32_t max_sge)
 	}
 	r->wr_id = wr->wr_id;
 	r->num_sge = (uint32_t)wr->num_sge;
-	r->length = length > UINT32_MAX ? UINT32_MAX : (uint32_t)length;
+	r->length = length > DEV_MAX_MSG ? DEV_MAX_MSG : (uint32_t)length;
 	return 0;
 }
 

@@ -48,13 +48,18 @@ static int cap_check(const char *name, uint32_t v, uint32_t max)
 	return 0;
 }
 
-static int count_check(void)
+/* Counts one QP more, unless there are as many as the device has. */
+static int count_add(void)
 {
-	if (atomic_load(&count) >= DEV_MAX_QP)
-		return log_refuse(ENOMEM,
-				  "ibv_create_qp: %d QPs exist, no more are allowed",
-				  DEV_MAX_QP);
-	return 0;
+	int max = query_max_qp();
+
+	if (atomic_fetch_add(&count, 1) < max)
+		return 0;
+	atomic_fetch_sub(&count, 1);
+	return log_refuse(ENOMEM,
+			  "ibv_create_qp: %d QPs exist, no more are allowed (max_qp, which "
+			  "follows from the limit of descriptors)",
+			  max);
 }
 
 /* An XRC send QP has no receive side: attributes of it are ignored. */
@@ -108,7 +113,7 @@ static int create_check(const struct dev_pd *pd, const struct ibv_qp_init_attr *
 		ret = ret ? ret :
 			    cap_check("max_recv_sge", cap->max_recv_sge, DEV_MAX_SGE);
 	}
-	return ret ? ret : count_check();
+	return ret;
 }
 
 /* Fills in the granted capabilities and allocates the rings. */
@@ -158,7 +163,6 @@ static void refs_add(struct dev_qp *qp, int by)
 		atomic_fetch_add(&qp->recv_cq->refs, by);
 	if (qp->srq)
 		atomic_fetch_add(&qp->srq->refs, by);
-	atomic_fetch_add(&count, by);
 }
 
 void qp_handle_init(struct dev_qp *h, struct dev_ctx *ctx, struct dev_xrcd *xrcd)
@@ -202,8 +206,11 @@ static int make(struct dev_qp *qp, struct dev_ctx *ctx, struct dev_xrcd *xrcd,
 {
 	static _Atomic uint64_t ids;
 	struct ibv_qp_cap cap = attr->cap;
-	int ret = queues_alloc(qp, attr->qp_type, &cap);
+	int ret = count_add();
 
+	if (ret)
+		return ret;
+	ret = queues_alloc(qp, attr->qp_type, &cap);
 	if (ret)
 		goto free_queues;
 	qp->id = atomic_fetch_add(&ids, 1);
@@ -229,6 +236,7 @@ put_qpn:
 	qpn_put(qp->qp.qp_num);
 free_queues:
 	queues_free(qp);
+	atomic_fetch_sub(&count, 1);
 	return log_refuse(-ret, "ibv_create_qp: %s", strerror(-ret));
 }
 
@@ -271,10 +279,8 @@ int qp_create_xrc_recv(struct ibv_qp_init_attr_ex *attr, struct dev_qp **out)
 				      .qp_type = IBV_QPT_XRC_RECV };
 	struct dev_xrcd *xrcd = to_xrcd(attr->xrcd);
 	struct dev_qp *qp;
-	int ret = count_check();
+	int ret;
 
-	if (ret)
-		return ret;
 	qp = calloc(1, sizeof(*qp));
 	if (!qp)
 		return -ENOMEM;
@@ -330,6 +336,7 @@ static void end(struct dev_qp *qp, bool handle_gone)
 		qp_handle_fini(qp);
 	qpn_put(qp->qp.qp_num);
 	refs_add(qp, -1);
+	atomic_fetch_sub(&count, 1);
 	lock_fini(&qp->lock);
 	lock_fini(&qp->modify_lock);
 	if (qp->is_ex)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* The attributes of the device. What they promise is kept, and what is zero is refused
  * where it would be used. */
+#include "base/conf.h"
 #include "base/log.h"
 #include "dev/gid.h"
 #include "dev/verbs.h"
@@ -19,9 +20,7 @@
 
 enum { VENDOR_PART = 1, HW_VER = 1 };
 
-/* As many QPs as can be connected at once: each may need a descriptor, and the rest of
- * the process needs some, too. */
-static int max_qp(void)
+int query_max_qp(void)
 {
 	struct rlimit rl = { .rlim_cur = 1024 };
 	rlim_t keep = 1024 + 256; /* the application's, and for CQs and channels */
@@ -29,9 +28,13 @@ static int max_qp(void)
 	getrlimit(RLIMIT_NOFILE, &rl);
 	if (rl.rlim_cur >= DEV_MAX_QP * 2)
 		return DEV_MAX_QP;
+	/* Two for each 256 QPs: their rendezvous port. Half of all are left to others. */
+	if (conf_get()->transport == CONF_TRANSPORT_SHM)
+		return rl.rlim_cur >= DEV_MAX_QP / 64 ? DEV_MAX_QP :
+							(int)rl.rlim_cur / 4 * 256;
 	if (rl.rlim_cur < 2 * keep)
 		return (int)rl.rlim_cur / 2;
-	/* Two more for each 256 QPs: their rendezvous port. */
+	/* One each, and the rendezvous ports. */
 	return (int)((rl.rlim_cur - keep) / 64 * 63);
 }
 
@@ -45,11 +48,12 @@ void query_device(struct ibv_device_attr *a)
 	a->vendor_id = DEV_VENDOR_ID;
 	a->vendor_part_id = VENDOR_PART;
 	a->hw_ver = HW_VER;
-	a->max_qp = max_qp();
+	a->max_qp = query_max_qp();
 	a->max_qp_wr = DEV_MAX_QP_WR;
 	a->device_cap_flags = IBV_DEVICE_CURR_QP_STATE_MOD |
 			      IBV_DEVICE_PORT_ACTIVE_EVENT | IBV_DEVICE_SYS_IMAGE_GUID |
-			      IBV_DEVICE_RC_RNR_NAK_GEN | IBV_DEVICE_MEM_WINDOW |
+			      IBV_DEVICE_RC_RNR_NAK_GEN | IBV_DEVICE_SRQ_RESIZE |
+			      IBV_DEVICE_MEM_WINDOW |
 			      IBV_DEVICE_MEM_WINDOW_TYPE_2B |
 			      IBV_DEVICE_MEM_MGT_EXTENSIONS | IBV_DEVICE_XRC;
 	a->max_sge = a->max_sge_rd = DEV_MAX_SGE;

@@ -54,9 +54,13 @@ static void keys_come_and_go(void)
 	CHECK_EQ(mr_rereg(mr, IBV_REREG_MR_CHANGE_ACCESS, NULL, NULL, 0,
 			  IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ),
 		 0);
-	CHECK_EQ(atomic_load(&k->key), mr->mr.rkey);
-	CHECK(mr->mr.rkey != key);
+	CHECK_EQ(mr->mr.rkey, key);
+	CHECK_EQ(atomic_load(&k->key), key);
 	CHECK_EQ(k->access, IBV_ACCESS_REMOTE_READ | SHARE_REGION);
+	CHECK_EQ(mr_rereg(mr, IBV_REREG_MR_CHANGE_TRANSLATION, NULL, buf, 64, 0), 0);
+	CHECK(mr->mr.rkey != key);
+	CHECK_EQ(atomic_load(&k->key), mr->mr.rkey);
+	CHECK_EQ(k->len, 64);
 	mr_dereg(mr);
 	CHECK_EQ(atomic_load(&k->key), 0);
 	/* What nobody else may use is only of use to fetch what we send. */

@@ -10,13 +10,20 @@
 
 static atomic_int count;
 
+static int size_check(const char *call, uint32_t max_wr)
+{
+	if (!max_wr || max_wr > DEV_MAX_SRQ_WR)
+		return log_refuse(EINVAL, "%s: %u work requests, 1 to %d are allowed", call,
+				  max_wr, DEV_MAX_SRQ_WR);
+	return 0;
+}
+
 static int create_check(const struct ibv_srq_attr *a)
 {
-	if (!a->max_wr || a->max_wr > DEV_MAX_SRQ_WR)
-		return log_refuse(EINVAL,
-				  "ibv_create_srq: %u work requests, 1 to %d are "
-				  "allowed",
-				  a->max_wr, DEV_MAX_SRQ_WR);
+	int ret = size_check("ibv_create_srq", a->max_wr);
+
+	if (ret)
+		return ret;
 	if (a->max_sge > DEV_MAX_SGE)
 		return log_refuse(EINVAL,
 				  "ibv_create_srq: %u SGEs, at most %d are allowed",
@@ -185,23 +192,65 @@ int srq_destroy(struct dev_srq *srq)
 	return 0;
 }
 
+/* InfiniBand 11.2.3.3: an SRQ may be made as small as the work in it allows. */
+static int modify_check_locked(struct dev_srq *srq, const struct ibv_srq_attr *attr,
+			       int mask) REQUIRES(srq->lock)
+{
+	uint32_t max_wr = mask & IBV_SRQ_MAX_WR ? attr->max_wr : srq->rq.max_wr;
+	uint32_t limit = mask & IBV_SRQ_LIMIT ? attr->srq_limit : srq->limit;
+	uint32_t has = atomic_load(&srq->rq.outstanding);
+
+	lock_assert_held(&srq->lock);
+	if (limit > max_wr)
+		return log_refuse(EINVAL, "ibv_modify_srq: limit %u of %u work requests",
+				  limit, max_wr);
+	if (max_wr < has)
+		return log_refuse(EINVAL,
+				  "ibv_modify_srq: SRQ %u cannot have %u work requests: %u "
+				  "are posted, or completed and not polled",
+				  srq->srq.handle, max_wr, has);
+	return 0;
+}
+
+/* The posted receives move to the ring of `to`. What is left there is the old ring. */
+static void ring_swap_locked(struct dev_srq *srq, struct dev_rq *to) REQUIRES(srq->lock)
+{
+	struct dev_rq *rq = &srq->rq;
+	uint8_t *old = rq->mem;
+
+	lock_assert_held(&srq->lock);
+	for (uint32_t i = rq->head; i != rq->tail; i++)
+		rqe_copy(rq_at(to, i), rq_at(rq, i));
+	rq->mem = to->mem;
+	rq->mask = to->mask;
+	rq->max_wr = to->max_wr;
+	to->mem = old;
+}
+
 int srq_modify(struct dev_srq *srq, const struct ibv_srq_attr *attr, int mask)
 {
+	struct dev_rq to = { .max_wr = attr->max_wr, .stride = srq->rq.stride };
+	int ret;
+
 	if (mask & ~(IBV_SRQ_MAX_WR | IBV_SRQ_LIMIT))
 		return log_refuse(EINVAL, "ibv_modify_srq: unknown mask 0x%x", mask);
-	/* IBV_DEVICE_SRQ_RESIZE is not promised. */
-	if ((mask & IBV_SRQ_MAX_WR) && attr->max_wr != srq->rq.max_wr)
-		return log_refuse(EINVAL,
-				  "ibv_modify_srq: the device cannot resize SRQs");
-	if ((mask & IBV_SRQ_LIMIT) && attr->srq_limit > srq->rq.max_wr)
-		return log_refuse(EINVAL, "ibv_modify_srq: limit %u of %u work requests",
-				  attr->srq_limit, srq->rq.max_wr);
-	if (mask & IBV_SRQ_LIMIT) {
-		lock_get(&srq->lock);
-		srq->limit = attr->srq_limit;
-		lock_put(&srq->lock);
+	if (mask & IBV_SRQ_MAX_WR) {
+		ret = size_check("ibv_modify_srq", attr->max_wr);
+		if (ret)
+			return ret;
+		to.mem = wq_alloc(to.max_wr, to.stride, &to.mask);
+		if (!to.mem)
+			return -ENOMEM;
 	}
-	return 0;
+	lock_get(&srq->lock);
+	ret = modify_check_locked(srq, attr, mask);
+	if (!ret && (mask & IBV_SRQ_MAX_WR))
+		ring_swap_locked(srq, &to);
+	if (!ret && (mask & IBV_SRQ_LIMIT))
+		srq->limit = attr->srq_limit;
+	lock_put(&srq->lock);
+	free(to.mem);
+	return ret;
 }
 
 void srq_query(struct dev_srq *srq, struct ibv_srq_attr *attr)

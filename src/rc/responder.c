@@ -241,6 +241,18 @@ static enum rc_reason reason_of(int err)
 	}
 }
 
+/* No access to the memory that a request names. Of a write with immediate data the receive
+ * says so, if there is one: "local access error" is the status for this. Else an event. */
+void resp_no_access(struct stream *s, const char *why)
+{
+	lock_assert_held(&s->lock);
+	if (s->rx.h.op == RC_WRITE && s->rx.imm_have && !s->p.unreliable &&
+	    !recv_take(s->qp, s->rx.srqn))
+		resp_fail(s, NAK_REM_ACCESS, IBV_WC_LOC_ACCESS_ERR, -1, why);
+	else
+		resp_fail(s, NAK_REM_ACCESS, IBV_WC_SUCCESS, IBV_EVENT_QP_ACCESS_ERR, why);
+}
+
 static bool allowed(struct stream *s, unsigned access, uint32_t key, uint64_t addr,
 		    uint32_t len)
 {
@@ -264,7 +276,7 @@ static bool allowed(struct stream *s, unsigned access, uint32_t key, uint64_t ad
 		 ret == -ERANGE ? "out of bounds" :
 				  "the region or window does not allow it");
 	s->rx.reason = reason_of(ret);
-	resp_fail(s, NAK_REM_ACCESS, IBV_WC_SUCCESS, IBV_EVENT_QP_ACCESS_ERR, why);
+	resp_no_access(s, why);
 	return false;
 }
 
@@ -323,6 +335,18 @@ static bool in_sequence(struct stream *s, uint32_t msn, uint32_t mo)
 	return false;
 }
 
+/* So many bytes more are not too many for one message. If they are, it is refused. Also,
+ * the count of a write's bytes does not go round then. */
+static bool write_fits(struct stream *s, uint32_t len)
+{
+	lock_assert_held(&s->lock);
+	if (len <= DEV_MAX_MSG - s->rx.write_len)
+		return true;
+	resp_fail(s, NAK_INV_REQ, IBV_WC_SUCCESS, IBV_EVENT_QP_REQ_ERR,
+		  "write of more than 2^31 bytes");
+	return false;
+}
+
 /* An empty segment that is not the last one tells where a larger write ends: if its
  * end and, with the next segment, its beginning lie in the region, all of it does. An
  * empty write as a whole has a key that is not looked at, as in begin_read(). */
@@ -340,7 +364,7 @@ static void begin_write(struct stream *s)
 	}
 	if (empty && !s->p.extended) /* may come before anything is allowed (RFC 6581) */
 		rx->place = PLACE_WRITE;
-	else if (served(s, IBV_ACCESS_REMOTE_WRITE) &&
+	else if (served(s, IBV_ACCESS_REMOTE_WRITE) && write_fits(s, rx->h.payload) &&
 		 (empty || allowed(s, IBV_ACCESS_REMOTE_WRITE, rx->h.stag, rx->h.to,
 				   rx->h.payload)))
 		rx->place = PLACE_WRITE;
@@ -356,7 +380,8 @@ int resp_placed(struct stream *s, uint32_t len)
 		return 0; /* it is refused already */
 	if (rx->write_len)
 		return -EPROTO;
-	if (allowed(s, IBV_ACCESS_REMOTE_WRITE, rx->h.stag, rx->h.to - len, len))
+	if (write_fits(s, len) &&
+	    allowed(s, IBV_ACCESS_REMOTE_WRITE, rx->h.stag, rx->h.to - len, len))
 		rx->write_len = len;
 	else
 		rx->place = PLACE_SCRATCH;
@@ -528,8 +553,7 @@ static int begin_atomic(struct stream *s)
 	if (!r)
 		return 0;
 	if (mr_get_remote(s->rx.pd, s->qp, &range, access, &ref)) {
-		resp_fail(s, NAK_REM_ACCESS, IBV_WC_SUCCESS, IBV_EVENT_QP_ACCESS_ERR,
-			  "the memory of an atomic was deregistered");
+		resp_no_access(s, "the memory of an atomic was deregistered");
 		return 0;
 	}
 	call.p = ref.ptr;
@@ -616,6 +640,28 @@ static void imm_to_wc(struct stream *s, struct ibv_wc *wc)
 	wc->wc_flags |= IBV_WC_WITH_IMM;
 }
 
+/* A send has arrived, but the key that it names cannot be invalidated. InfiniBand 9.9.3,
+ * class J: the receive fails and the QP with it, and no NAK is sent. The send itself is
+ * acknowledged, as Linux' rxe and hfi1 do: the requester hears of it by its next request.
+ * A plain peer is told (RFC 5040 section 4.8). */
+static void not_invalidated(struct stream *s)
+{
+	struct rc_rx *rx = &s->rx;
+	char why[80];
+
+	lock_assert_held(&s->lock);
+	snprintf(why, sizeof(why), "send with invalidate: key %08x cannot be",
+		 rx->h.inv_stag);
+	rx->reason = RC_REASON_INVALIDATE;
+	if (!s->p.extended) {
+		resp_fail(s, NAK_REM_ACCESS, IBV_WC_LOC_PROT_ERR, IBV_EVENT_QP_ACCESS_ERR,
+			  why);
+		return;
+	}
+	resp_accepted(s);
+	resp_fail(s, NAK_NO_QP, IBV_WC_LOC_PROT_ERR, -1, why);
+}
+
 static void end_send(struct stream *s)
 {
 	struct rc_rx *rx = &s->rx;
@@ -623,7 +669,6 @@ static void end_send(struct stream *s)
 	bool inv = op == RC_SEND_INV || op == RC_SEND_SE_INV;
 	bool se = op == RC_SEND_SE || op == RC_SEND_SE_INV;
 	struct ibv_wc wc = { .status = IBV_WC_SUCCESS, .opcode = IBV_WC_RECV };
-	char why[80];
 
 	lock_assert_held(&s->lock);
 	rx->msg_off += rx->h.payload;
@@ -631,10 +676,7 @@ static void end_send(struct stream *s)
 		return;
 	rx->msn0++;
 	if (inv && mw_invalidate(s->qp, rx->h.inv_stag)) {
-		snprintf(why, sizeof(why), "send with invalidate: key %08x cannot be",
-			 rx->h.inv_stag);
-		rx->reason = RC_REASON_INVALIDATE;
-		resp_fail(s, NAK_REM_ACCESS, IBV_WC_LOC_PROT_ERR, IBV_EVENT_QP_ACCESS_ERR, why);
+		not_invalidated(s);
 		return;
 	}
 	wc.byte_len = rx->msg_off;

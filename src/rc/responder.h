@@ -17,6 +17,8 @@ void resp_acked(struct stream *s) REQUIRES(s->lock);
 void resp_nak(struct stream *s, enum nak_code code) REQUIRES(s->lock);
 void resp_fail(struct stream *s, enum nak_code code, enum ibv_wc_status st, int ev,
 	       const char *why) REQUIRES(s->lock);
+/* The same for lack of access to the memory that the request names. */
+void resp_no_access(struct stream *s, const char *why) REQUIRES(s->lock);
 /* Answers have left: a failure that waited for them happens now. */
 void resp_settle(struct stream *s) REQUIRES(s->lock);
 /* The QP goes away: answers still owed will never come. */

@@ -57,8 +57,7 @@ void rx_unplaceable(struct stream *s, int err)
 		if (err == -EFAULT) /* allowed, and not to be done: no fault of the peer's */
 			resp_fail(s, NAK_REM_OP, IBV_WC_SUCCESS, IBV_EVENT_QP_FATAL, why);
 		else
-			resp_fail(s, NAK_REM_ACCESS, IBV_WC_SUCCESS, IBV_EVENT_QP_ACCESS_ERR,
-				  why);
+			resp_no_access(s, why);
 		break;
 	case PLACE_RECV:
 		resp_fail(s, NAK_REM_OP, IBV_WC_LOC_PROT_ERR, -1, why);

@@ -163,7 +163,8 @@ struct rc_rx {
 	uint32_t resync_number;
 	uint32_t msn0, msn1;
 	uint32_t msg_off;	/* bytes of the current Send */
-	uint32_t write_len;	/* bytes of the current Write, and if there are any: */
+	uint32_t write_len;	/* bytes of the current Write, at most DEV_MAX_MSG, and if
+				 * there are any: */
 	uint32_t write_stag;	/* its key */
 	uint64_t write_end;	/* where it goes on */
 	bool imm_have, imm_se;

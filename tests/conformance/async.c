@@ -239,6 +239,79 @@ static void limit_of_a_shared_queue(void)
 	side_pair_free(&x, &y);
 }
 
+/* The receives stay, in their order, when the queue becomes larger or smaller; no smaller
+ * than what is in it. */
+static void size_of_a_shared_queue(void)
+{
+	struct ibv_srq_attr attr;
+	struct ibv_device_attr d;
+	uint32_t was;
+
+	side_pair_with(&x, &y, (struct side_opt){ .wr = 64 },
+		       (struct side_opt){ .srq = true, .cqe = 256 });
+	if (!conf_user_device())
+		SKIP("others may grant more than they are asked for");
+	OK(ibv_query_device(dev.ctx, &d));
+	CHECK(d.device_cap_flags & IBV_DEVICE_SRQ_RESIZE);
+	OK(ibv_query_srq(y.srq, &attr));
+	was = attr.max_wr;
+	for (uint32_t i = 0; i < was; i++) /* not from the first place of the ring on */
+		OK(conf_srq_recv(y.srq, i, &y.b, 0, 64));
+	for (uint32_t i = 0; i < 3; i++) {
+		post(1, IBV_WR_SEND, 0, 10);
+		conf_wc_ok(x.cq, 1);
+		conf_wc_ok(y.cq, i);
+		OK(conf_srq_recv(y.srq, was + i, &y.b, 0, 64));
+	}
+	EQ(conf_srq_recv(y.srq, 0, &y.b, 0, 64), ENOMEM);
+	attr.max_wr = was - 1;
+	EQ(ibv_modify_srq(y.srq, &attr, IBV_SRQ_MAX_WR), EINVAL);
+	attr.max_wr = 0;
+	EQ(ibv_modify_srq(y.srq, &attr, IBV_SRQ_MAX_WR), EINVAL);
+	attr.max_wr = (uint32_t)d.max_srq_wr + 1;
+	EQ(ibv_modify_srq(y.srq, &attr, IBV_SRQ_MAX_WR), EINVAL);
+	attr = (struct ibv_srq_attr){ .max_wr = 4 * was, .srq_limit = 4 * was + 1 };
+	EQ(ibv_modify_srq(y.srq, &attr, IBV_SRQ_MAX_WR | IBV_SRQ_LIMIT), EINVAL);
+	EQ(conf_srq_recv(y.srq, 0, &y.b, 0, 64), ENOMEM); /* all or nothing */
+	attr.srq_limit = was + 1;
+	OK(ibv_modify_srq(y.srq, &attr, IBV_SRQ_MAX_WR | IBV_SRQ_LIMIT));
+	OK(ibv_query_srq(y.srq, &attr));
+	CHECK(attr.max_wr >= 4 * was && attr.srq_limit == was + 1);
+	for (uint32_t i = was + 3; i < 4 * was + 3; i++)
+		OK(conf_srq_recv(y.srq, i, &y.b, 0, 64));
+	for (uint32_t i = 3; i < 3 * was; i++) {
+		post(1, IBV_WR_SEND, 0, 10);
+		conf_wc_ok(x.cq, 1);
+		conf_wc_ok(y.cq, i);
+	}
+	side_pair_free(&x, &y);
+}
+
+static void a_shared_queue_becomes_smaller(void)
+{
+	struct ibv_srq_attr attr = { .max_wr = 3 };
+	struct ibv_device_attr d;
+
+	side_pair_with(&x, &y, (struct side_opt){ 0 }, (struct side_opt){ .srq = true });
+	if (!conf_user_device())
+		SKIP("others may grant more than they are asked for");
+	OK(ibv_query_device(dev.ctx, &d));
+	CHECK(d.device_cap_flags & IBV_DEVICE_SRQ_RESIZE);
+	srq_post(4);
+	post(1, IBV_WR_SEND, 0, 10);
+	conf_wc_ok(x.cq, 1);
+	EQ(ibv_modify_srq(y.srq, &attr, IBV_SRQ_MAX_WR), EINVAL); /* one is not polled */
+	conf_wc_ok(y.cq, 9);
+	OK(ibv_modify_srq(y.srq, &attr, IBV_SRQ_MAX_WR));
+	EQ(conf_srq_recv(y.srq, 8, &y.b, 0, 64), ENOMEM);
+	for (int i = 0; i < 3; i++) {
+		post(1, IBV_WR_SEND, 0, 10);
+		conf_wc_ok(y.cq, 9);
+		OK(conf_srq_recv(y.srq, 9, &y.b, 0, 64));
+	}
+	side_pair_free(&x, &y);
+}
+
 static void last_of_a_shared_queue(void)
 {
 	side_pair_with(&x, &y, (struct side_opt){ 0 }, (struct side_opt){ .srq = true });
@@ -342,6 +415,8 @@ static const struct conf_case cases[] = {
 	CASE(fatal_without_work),
 	CASE(drained),
 	CASE(limit_of_a_shared_queue),
+	CASE(size_of_a_shared_queue),
+	CASE(a_shared_queue_becomes_smaller),
 	CASE(last_of_a_shared_queue),
 	CASE(unfetched_events_go),
 	CASE(fetched_events_hold),

@@ -89,7 +89,7 @@ static void not_offered_is_zero(void)
 	EQ(x.orig_attr.device_cap_flags &
 		   (IBV_DEVICE_AUTO_PATH_MIG | IBV_DEVICE_MANAGED_FLOW_STEERING |
 		    IBV_DEVICE_UD_IP_CSUM | IBV_DEVICE_RC_IP_CSUM | IBV_DEVICE_RAW_IP_CSUM |
-		    IBV_DEVICE_RESIZE_MAX_WR | IBV_DEVICE_SRQ_RESIZE | IBV_DEVICE_RAW_MULTI),
+		    IBV_DEVICE_RESIZE_MAX_WR | IBV_DEVICE_RAW_MULTI),
 	   0);
 	CHECK(x.completion_timestamp_mask && x.hca_core_clock);
 	CHECK(x.cq_mod_caps.max_cq_count && x.cq_mod_caps.max_cq_period);

@@ -368,19 +368,44 @@ static void rereg_of_the_range(void)
 	free(mem2);
 }
 
-/* Keys are an output of the call; those of before are worth nothing. */
+/* Keys are an output of the call: for other memory they are new, and those of before are
+ * worth nothing. */
 static void rereg_gives_new_keys(void)
 {
+	uint8_t *mem2;
 	uint32_t key;
 
 	start();
 	need_rereg();
 	if (!conf_user_device())
 		SKIP("a device may keep them");
+	CHECK(posix_memalign((void **)&mem2, 4096, 8192) == 0);
 	key = p.mr->rkey;
-	OK(ibv_rereg_mr(p.mr, IBV_REREG_MR_CHANGE_ACCESS, NULL, NULL, 0, CONF_RW));
+	OK(ibv_rereg_mr(p.mr, IBV_REREG_MR_CHANGE_TRANSLATION, NULL, mem2, 8192, 0));
 	CHECK(p.mr->rkey != key && p.mr->lkey == p.mr->rkey);
-	write_ok((uintptr_t)p.p, p.p, 64, p.mr->rkey);
+	write_ok((uintptr_t)mem2, mem2, 64, p.mr->rkey);
+	rdma_by_a(IBV_WR_RDMA_WRITE, (uintptr_t)mem2, 64, key, IBV_WC_REM_ACCESS_ERR);
+	conf_pair_free(&c);
+	free(mem2);
+}
+
+/* Other rights for the same memory: peers go on with the key that they know. */
+static void rereg_of_rights_keeps_the_keys(void)
+{
+	uint32_t key;
+
+	start();
+	need_rereg();
+	key = p.mr->rkey;
+	write_ok((uintptr_t)p.p, p.p, 64, key);
+	OK(ibv_rereg_mr(p.mr, IBV_REREG_MR_CHANGE_ACCESS, NULL, NULL, 0,
+			CONF_RW | IBV_ACCESS_REMOTE_ATOMIC));
+	EQ(p.mr->rkey, key);
+	write_ok((uintptr_t)p.p, p.p, 64, key);
+	OK(ibv_rereg_mr(p.mr, IBV_REREG_MR_CHANGE_ACCESS, NULL, NULL, 0,
+			IBV_ACCESS_REMOTE_READ));
+	EQ(p.mr->rkey, key);
+	rdma_by_a(IBV_WR_RDMA_READ, (uintptr_t)p.p, 64, key, IBV_WC_SUCCESS);
 	rdma_by_a(IBV_WR_RDMA_WRITE, (uintptr_t)p.p, 64, key, IBV_WC_REM_ACCESS_ERR);
 	conf_pair_free(&c);
 }
@@ -657,6 +682,7 @@ static const struct conf_case cases[] = {
 	CASE(rereg_of_what_cannot_be),
 	CASE(rereg_of_the_range),
 	CASE(rereg_gives_new_keys),
+	CASE(rereg_of_rights_keeps_the_keys),
 	CASE(rereg_of_rights),
 	CASE(rereg_of_the_pd),
 	CASE(rereg_of_all),

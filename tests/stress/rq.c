@@ -237,6 +237,17 @@ static void received(struct ep *e, const struct ibv_wc *wc, const struct bufs *b
 	atomic_store(&end_mine(e)->verified, op.seq + 1);
 }
 
+/* May a write of the peer meet memory that it may not use? */
+static bool may_be_refused(struct ep *e)
+{
+	const struct cfg *c = &e->c;
+	bool fault = c->ending == END_FAULT && c->end_side != e->side->id &&
+		     fault_info[c->fault].requester == IBV_WC_REM_ACCESS_ERR;
+
+	return fault ? atomic_load(&end_peer(e)->trouble) :
+		       c->ending == END_KILL && c->kill == K_DEREG && ep_trouble(e);
+}
+
 /* May the receive for op fail like this? op: NULL for an SRQ's. */
 static bool error_fits(struct ep *e, const struct op *op, enum ibv_wc_status st)
 {
@@ -248,6 +259,8 @@ static bool error_fits(struct ep *e, const struct op *op, enum ibv_wc_status st)
 		planned = fault_info[c->fault].responder;
 	if ((int)st == planned)
 		return atomic_load(&end_peer(e)->trouble);
+	if (st == IBV_WC_LOC_ACCESS_ERR && !c->uc && (!op || op->kind == OP_WRITE_IMM))
+		return may_be_refused(e);
 	return st == IBV_WC_WR_FLUSH_ERR && ep_trouble(e);
 }
 

@@ -317,11 +317,16 @@ static void chain(const char *file, int line, struct ibv_send_wr *wr, int status
 
 void st_refused_(const char *file, int line, struct ibv_send_wr *wr, int status, int event)
 {
+	bool by_receive = wr->opcode == IBV_WR_RDMA_WRITE_WITH_IMM &&
+			  event == IBV_EVENT_QP_ACCESS_ERR;
+
 	chain(file, line, wr, status);
-	st_event_(file, line, &p, event, p.qp);
+	if (by_receive)
+		is_(file, line, p.rcq, 102, IBV_WC_LOC_ACCESS_ERR);
+	st_event_(file, line, &p, by_receive ? ST_NONE : event, p.qp);
 	conf_qp_wait_(file, line, p.qp, IBV_QPS_ERR);
 	if (!p.srq)
-		flushed_(file, line, p.rcq, 102, 103);
+		flushed_(file, line, p.rcq, by_receive ? 103 : 102, 103);
 	conf_wc_none_(file, line, p.rcq, 5);
 	st_untouched_(file, line, &a.b, ST_SEED_A);
 	st_untouched_(file, line, &p.b, ST_SEED_P);

@@ -319,7 +319,8 @@ static void nothing_is_left_over(void)
 
 /* ---- all at once -------------------------------------------------------------------- */
 
-static void most(const struct kind *k, int n)
+/* n are there at once; if these are all, one more is refused. */
+static void most(const struct kind *k, int n, bool all_of_them)
 {
 	void **all = calloc((size_t)n + 1, sizeof(*all));
 	int i;
@@ -330,6 +331,11 @@ static void most(const struct kind *k, int n)
 		all[i] = k->make();
 		if (!all[i])
 			FAIL("%s %d of %d: %s", k->name, i + 1, n, strerror(errno));
+	}
+	if (all_of_them) {
+		errno = 0;
+		CHECK(!k->make());
+		EQ(errno, ENOMEM);
 	}
 	while (i--)
 		if (k->destroy(all[i]))
@@ -347,7 +353,7 @@ static void as_many_as_promised(void)
 		int n = kinds[i].promised ? kinds[i].promised(&a) : 0;
 
 		printf("# %s: %d\n", kinds[i].name, n);
-		most(&kinds[i], n < MOST ? n : MOST);
+		most(&kinds[i], n < MOST ? n : MOST, n && n <= MOST);
 	}
 	close_all();
 }
@@ -391,6 +397,7 @@ static void as_many_connected(void)
 	open_all();
 	OK(ibv_query_device(dev.ctx, &a));
 	CHECK(a.max_qp > 1000);
+	most(&(struct kind){ "QP", make_qp, free_qp, NULL }, a.max_qp, true);
 	n = a.max_qp & ~1;
 	MUST(all = calloc((size_t)n, sizeof(*all)));
 	for (int i = 0; i < n; i++) {

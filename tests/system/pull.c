@@ -408,9 +408,7 @@ static void deregister(struct conf_buf *b)
 
 static void reregister(struct conf_buf *b)
 {
-	EQ(ibv_rereg_mr(b->mr, IBV_REREG_MR_CHANGE_ACCESS, NULL, NULL, 0,
-			IBV_ACCESS_LOCAL_WRITE),
-	   0);
+	EQ(ibv_rereg_mr(b->mr, IBV_REREG_MR_CHANGE_TRANSLATION, NULL, b->p, MIB, 0), 0);
 }
 
 static void unmap(struct conf_buf *b)
