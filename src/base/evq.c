@@ -17,6 +17,7 @@
  * nodes, and no debt. */
 #include "base/evq.h"
 #include "base/log.h"
+#include "base/state.h"
 #include "base/sys.h"
 
 #include <errno.h>
@@ -29,7 +30,7 @@
 static struct {
 	struct lock lock; /* guards head and each queue's owing and writers; leaf */
 	struct list head;
-} owing = { .lock = LOCK_INIT, .head = LIST_INIT(owing.head) };
+} owing PROCESS_STATE = { .lock = LOCK_INIT, .head = LIST_INIT(owing.head) };
 
 int evq_init(struct evq *q)
 {

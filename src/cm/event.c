@@ -268,7 +268,7 @@ int rdma_get_cm_event(struct rdma_event_channel *channel,
 					 channel ? "place for the event" :
 						   "event channel"));
 	ch = to_channel(channel);
-	if (ch->generation != cm_generation)
+	if (state_is_old(ch->generation))
 		return cm_ret(log_refuse(ENODEV,
 					 "event channel %p belongs to the parent process",
 					 (void *)ch));
@@ -288,7 +288,7 @@ int rdma_ack_cm_event(struct rdma_cm_event *event)
 	if (!event)
 		return cm_ret(log_refuse(EINVAL, "no event given"));
 	ev = container_of(event, struct cm_event, pub);
-	if (ev->generation != cm_generation)
+	if (state_is_old(ev->generation))
 		cm_event_free(ev); /* the id may be gone, and nobody waits */
 	else
 		cm_event_ack(ev);

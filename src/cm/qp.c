@@ -316,7 +316,7 @@ void rdma_destroy_qp(struct rdma_cm_id *id)
 	if (!id)
 		return;
 	p = to_id(id);
-	if (p->generation != cm_generation) {
+	if (state_is_old(p->generation)) {
 		qp = id->qp;
 		id->qp = NULL;
 	} else {

@@ -21,6 +21,7 @@
 #include "base/conf.h"
 #include "base/fdset.h"
 #include "base/log.h"
+#include "base/state.h"
 #include "base/sys.h"
 #include "rc/sge.h"
 #include "shm/keys.h"
@@ -75,7 +76,7 @@ struct direct {
 static struct {
 	struct lock lock; /* innermost */
 	struct list list;
-} targets = { LOCK_INIT, LIST_INIT(targets.list) };
+} targets PROCESS_STATE = { LOCK_INIT, LIST_INIT(targets.list) };
 
 /* ---- target ------------------------------------------------------------------------ */
 

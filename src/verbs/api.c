@@ -68,7 +68,7 @@ EXPORT struct ibv_context *ibv_open_device(struct ibv_device *device)
 
 EXPORT int ibv_close_device(struct ibv_context *context)
 {
-	const struct dev_ops *ops = dev_ops();
+	const struct dev_ops *ops = edge_ops(context);
 
 	if (!ops)
 		return 0;
@@ -77,7 +77,7 @@ EXPORT int ibv_close_device(struct ibv_context *context)
 
 EXPORT int ibv_get_async_event(struct ibv_context *context, struct ibv_async_event *event)
 {
-	const struct dev_ops *ops = dev_ops();
+	const struct dev_ops *ops = edge_ops(context);
 	int ret = edge_check(ops, context);
 
 	if (!ret)
@@ -85,9 +85,32 @@ EXPORT int ibv_get_async_event(struct ibv_context *context, struct ibv_async_eve
 	return edge_minus_one(ret);
 }
 
+/* NULL: the event is not about an object. */
+static struct ibv_context *event_context(const struct ibv_async_event *event)
+{
+	switch (event->event_type) {
+	case IBV_EVENT_CQ_ERR:
+		return event->element.cq->context;
+	case IBV_EVENT_SRQ_ERR:
+	case IBV_EVENT_SRQ_LIMIT_REACHED:
+		return event->element.srq->context;
+	case IBV_EVENT_QP_FATAL:
+	case IBV_EVENT_QP_REQ_ERR:
+	case IBV_EVENT_QP_ACCESS_ERR:
+	case IBV_EVENT_COMM_EST:
+	case IBV_EVENT_SQ_DRAINED:
+	case IBV_EVENT_PATH_MIG:
+	case IBV_EVENT_PATH_MIG_ERR:
+	case IBV_EVENT_QP_LAST_WQE_REACHED:
+		return event->element.qp->context;
+	default:
+		return NULL;
+	}
+}
+
 EXPORT void ibv_ack_async_event(struct ibv_async_event *event)
 {
-	const struct dev_ops *ops = dev_ops();
+	const struct dev_ops *ops = edge_ops(event_context(event));
 
 	if (ops)
 		ops->ack_async_event(event);
@@ -97,7 +120,7 @@ EXPORT void ibv_ack_async_event(struct ibv_async_event *event)
 
 EXPORT struct ibv_pd *ibv_alloc_pd(struct ibv_context *context)
 {
-	const struct dev_ops *ops = dev_ops();
+	const struct dev_ops *ops = edge_ops(context);
 	struct dev_pd *pd = NULL;
 	int ret = edge_check(ops, context);
 
@@ -108,7 +131,7 @@ EXPORT struct ibv_pd *ibv_alloc_pd(struct ibv_context *context)
 
 EXPORT int ibv_dealloc_pd(struct ibv_pd *pd)
 {
-	const struct dev_ops *ops = dev_ops();
+	const struct dev_ops *ops = EDGE_OPS(pd);
 
 	if (!ops)
 		return 0;
@@ -118,7 +141,7 @@ EXPORT int ibv_dealloc_pd(struct ibv_pd *pd)
 EXPORT struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *addr, size_t length,
 				       uint64_t iova, unsigned int access)
 {
-	const struct dev_ops *ops = dev_ops();
+	const struct dev_ops *ops = EDGE_OPS(pd);
 	struct dev_mr *mr = NULL;
 	int ret = edge_check(ops, pd);
 
@@ -141,9 +164,13 @@ EXPORT struct ibv_mr *ibv_reg_mr_iova(struct ibv_pd *pd, void *addr, size_t leng
 EXPORT int ibv_rereg_mr(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *addr,
 			size_t length, int access)
 {
-	const struct dev_ops *ops = dev_ops();
+	const struct dev_ops *ops = EDGE_OPS(mr);
 
-	if (edge_failed(edge_check(ops, mr)))
+	int ret = edge_check(ops, mr);
+
+	if (!ret)
+		ret = edge_check_old(EDGE_OLD(pd));
+	if (edge_failed(ret))
 		return IBV_REREG_MR_ERR_INPUT;
 	return ops->rereg_mr(to_mr(mr), flags, pd ? to_pd(pd) : NULL, addr, length,
 			     (unsigned)access);
@@ -151,7 +178,7 @@ EXPORT int ibv_rereg_mr(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *a
 
 EXPORT int ibv_dereg_mr(struct ibv_mr *mr)
 {
-	const struct dev_ops *ops = dev_ops();
+	const struct dev_ops *ops = EDGE_OPS(mr);
 
 	if (!ops)
 		return 0;
@@ -162,7 +189,7 @@ EXPORT int ibv_dereg_mr(struct ibv_mr *mr)
 
 EXPORT struct ibv_comp_channel *ibv_create_comp_channel(struct ibv_context *context)
 {
-	const struct dev_ops *ops = dev_ops();
+	const struct dev_ops *ops = edge_ops(context);
 	struct dev_channel *ch = NULL;
 	int ret = edge_check(ops, context);
 
@@ -173,7 +200,7 @@ EXPORT struct ibv_comp_channel *ibv_create_comp_channel(struct ibv_context *cont
 
 EXPORT int ibv_destroy_comp_channel(struct ibv_comp_channel *channel)
 {
-	const struct dev_ops *ops = dev_ops();
+	const struct dev_ops *ops = EDGE_OPS(channel);
 
 	if (!channel)
 		return EINVAL;
@@ -188,13 +215,15 @@ EXPORT struct ibv_cq *ibv_create_cq(struct ibv_context *context, int cqe,
 				    void *cq_context, struct ibv_comp_channel *channel,
 				    int comp_vector)
 {
-	const struct dev_ops *ops = dev_ops();
+	const struct dev_ops *ops = edge_ops(context);
 	struct dev_channel *ch = NULL;
 	struct dev_cq *cq = NULL;
 	int ret = edge_check(ops, context);
 
 	if (channel)
 		ch = container_of(channel, struct dev_channel, ch);
+	if (!ret)
+		ret = edge_check_old(EDGE_OLD(channel));
 	if (!ret)
 		ret = ops->create_cq(to_ctx(context), cqe, cq_context, ch, comp_vector,
 				     &cq);
@@ -203,7 +232,7 @@ EXPORT struct ibv_cq *ibv_create_cq(struct ibv_context *context, int cqe,
 
 EXPORT int ibv_resize_cq(struct ibv_cq *cq, int cqe)
 {
-	const struct dev_ops *ops = dev_ops();
+	const struct dev_ops *ops = EDGE_OPS(cq);
 	int ret = edge_check(ops, cq);
 
 	return ret ? -ret : -ops->resize_cq(to_cq(cq), cqe);
@@ -211,7 +240,7 @@ EXPORT int ibv_resize_cq(struct ibv_cq *cq, int cqe)
 
 EXPORT int ibv_destroy_cq(struct ibv_cq *cq)
 {
-	const struct dev_ops *ops = dev_ops();
+	const struct dev_ops *ops = EDGE_OPS(cq);
 
 	if (!ops)
 		return 0;
@@ -221,7 +250,7 @@ EXPORT int ibv_destroy_cq(struct ibv_cq *cq)
 EXPORT int ibv_get_cq_event(struct ibv_comp_channel *channel, struct ibv_cq **cq,
 			    void **cq_context)
 {
-	const struct dev_ops *ops = dev_ops();
+	const struct dev_ops *ops = EDGE_OPS(channel);
 	struct dev_cq *got = NULL;
 	int ret = edge_check(ops, channel);
 
@@ -237,7 +266,7 @@ EXPORT int ibv_get_cq_event(struct ibv_comp_channel *channel, struct ibv_cq **cq
 
 EXPORT void ibv_ack_cq_events(struct ibv_cq *cq, unsigned int nevents)
 {
-	const struct dev_ops *ops = dev_ops();
+	const struct dev_ops *ops = EDGE_OPS(cq);
 
 	if (ops && cq && nevents)
 		ops->ack_cq_events(to_cq(cq), nevents);
@@ -247,7 +276,7 @@ EXPORT void ibv_ack_cq_events(struct ibv_cq *cq, unsigned int nevents)
 
 EXPORT struct ibv_srq *ibv_create_srq(struct ibv_pd *pd, struct ibv_srq_init_attr *attr)
 {
-	const struct dev_ops *ops = dev_ops();
+	const struct dev_ops *ops = EDGE_OPS(pd);
 	struct dev_srq *srq = NULL;
 	int ret = edge_check(ops, pd);
 
@@ -260,7 +289,7 @@ EXPORT struct ibv_srq *ibv_create_srq(struct ibv_pd *pd, struct ibv_srq_init_att
 
 EXPORT int ibv_modify_srq(struct ibv_srq *srq, struct ibv_srq_attr *attr, int mask)
 {
-	const struct dev_ops *ops = dev_ops();
+	const struct dev_ops *ops = EDGE_OPS(srq);
 	int ret = edge_check(ops, srq);
 
 	return ret ? -ret : -ops->modify_srq(to_srq(srq), attr, mask);
@@ -268,7 +297,7 @@ EXPORT int ibv_modify_srq(struct ibv_srq *srq, struct ibv_srq_attr *attr, int ma
 
 EXPORT int ibv_query_srq(struct ibv_srq *srq, struct ibv_srq_attr *attr)
 {
-	const struct dev_ops *ops = dev_ops();
+	const struct dev_ops *ops = EDGE_OPS(srq);
 	int ret = edge_check(ops, srq);
 
 	return ret ? -ret : -ops->query_srq(to_srq(srq), attr);
@@ -276,7 +305,7 @@ EXPORT int ibv_query_srq(struct ibv_srq *srq, struct ibv_srq_attr *attr)
 
 EXPORT int ibv_destroy_srq(struct ibv_srq *srq)
 {
-	const struct dev_ops *ops = dev_ops();
+	const struct dev_ops *ops = EDGE_OPS(srq);
 
 	if (!ops)
 		return 0;
@@ -287,12 +316,15 @@ EXPORT int ibv_destroy_srq(struct ibv_srq *srq)
 
 EXPORT struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attr)
 {
-	const struct dev_ops *ops = dev_ops();
+	const struct dev_ops *ops = EDGE_OPS(pd);
 	struct dev_qp *qp = NULL;
 	int ret = edge_check(ops, pd);
 
 	if (!ret)
 		ret = edge_check(ops, attr);
+	if (!ret)
+		ret = edge_check_old(EDGE_OLD(attr->send_cq) || EDGE_OLD(attr->recv_cq) ||
+				     EDGE_OLD(attr->srq));
 	if (!ret)
 		ret = ops->create_qp(to_pd(pd), attr, &qp);
 	return edge_failed(ret) ? NULL : &qp->qp;
@@ -306,7 +338,7 @@ EXPORT struct ibv_qp_ex *ibv_qp_to_qp_ex(struct ibv_qp *qp)
 
 EXPORT int ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
 {
-	const struct dev_ops *ops = dev_ops();
+	const struct dev_ops *ops = EDGE_OPS(qp);
 	int ret = edge_check(ops, qp);
 
 	if (!ret)
@@ -317,7 +349,7 @@ EXPORT int ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
 EXPORT int ibv_query_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask,
 			struct ibv_qp_init_attr *init)
 {
-	const struct dev_ops *ops = dev_ops();
+	const struct dev_ops *ops = EDGE_OPS(qp);
 	int ret = edge_check(ops, qp);
 
 	return ret ? -ret : -ops->query_qp(to_qp(qp), attr, mask, init);
@@ -325,7 +357,7 @@ EXPORT int ibv_query_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask,
 
 EXPORT int ibv_destroy_qp(struct ibv_qp *qp)
 {
-	const struct dev_ops *ops = dev_ops();
+	const struct dev_ops *ops = EDGE_OPS(qp);
 
 	if (!ops)
 		return 0;
@@ -335,7 +367,7 @@ EXPORT int ibv_destroy_qp(struct ibv_qp *qp)
 EXPORT int ibv_query_qp_data_in_order(struct ibv_qp *qp, enum ibv_wr_opcode op,
 				      uint32_t flags)
 {
-	const struct dev_ops *ops = dev_ops();
+	const struct dev_ops *ops = EDGE_OPS(qp);
 
 	return edge_check(ops, qp) ? 0 :
 				     ops->query_qp_data_in_order(to_qp(qp), op, flags);
@@ -343,7 +375,7 @@ EXPORT int ibv_query_qp_data_in_order(struct ibv_qp *qp, enum ibv_wr_opcode op,
 
 EXPORT int ibv_set_ece(struct ibv_qp *qp, struct ibv_ece *ece)
 {
-	const struct dev_ops *ops = dev_ops();
+	const struct dev_ops *ops = EDGE_OPS(qp);
 	int ret = edge_check(ops, qp);
 
 	return ret ? -ret : -ops->set_ece(to_qp(qp), ece);
@@ -351,7 +383,7 @@ EXPORT int ibv_set_ece(struct ibv_qp *qp, struct ibv_ece *ece)
 
 EXPORT int ibv_query_ece(struct ibv_qp *qp, struct ibv_ece *ece)
 {
-	const struct dev_ops *ops = dev_ops();
+	const struct dev_ops *ops = EDGE_OPS(qp);
 	int ret = edge_check(ops, qp);
 
 	return ret ? -ret : -ops->query_ece(to_qp(qp), ece);
@@ -359,7 +391,7 @@ EXPORT int ibv_query_ece(struct ibv_qp *qp, struct ibv_ece *ece)
 
 EXPORT int ibv_attach_mcast(struct ibv_qp *qp, const union ibv_gid *gid, uint16_t lid)
 {
-	const struct dev_ops *ops = dev_ops();
+	const struct dev_ops *ops = EDGE_OPS(qp);
 	int ret = edge_check(ops, qp);
 
 	return ret ? -ret : -ops->attach_mcast(to_qp(qp), gid, lid);
@@ -367,7 +399,7 @@ EXPORT int ibv_attach_mcast(struct ibv_qp *qp, const union ibv_gid *gid, uint16_
 
 EXPORT int ibv_detach_mcast(struct ibv_qp *qp, const union ibv_gid *gid, uint16_t lid)
 {
-	const struct dev_ops *ops = dev_ops();
+	const struct dev_ops *ops = EDGE_OPS(qp);
 	int ret = edge_check(ops, qp);
 
 	return ret ? -ret : -ops->detach_mcast(to_qp(qp), gid, lid);
@@ -377,7 +409,7 @@ EXPORT int ibv_detach_mcast(struct ibv_qp *qp, const union ibv_gid *gid, uint16_
 
 EXPORT struct ibv_ah *ibv_create_ah(struct ibv_pd *pd, struct ibv_ah_attr *attr)
 {
-	const struct dev_ops *ops = dev_ops();
+	const struct dev_ops *ops = EDGE_OPS(pd);
 	struct dev_ah *ah = NULL;
 	int ret = edge_check(ops, pd);
 
@@ -392,7 +424,7 @@ EXPORT int ibv_init_ah_from_wc(struct ibv_context *context, uint8_t port_num,
 			       struct ibv_wc *wc, struct ibv_grh *grh,
 			       struct ibv_ah_attr *ah_attr)
 {
-	const struct dev_ops *ops = dev_ops();
+	const struct dev_ops *ops = edge_ops(context);
 	int ret = edge_check(ops, context);
 
 	if (!ret)
@@ -403,7 +435,7 @@ EXPORT int ibv_init_ah_from_wc(struct ibv_context *context, uint8_t port_num,
 EXPORT struct ibv_ah *ibv_create_ah_from_wc(struct ibv_pd *pd, struct ibv_wc *wc,
 					    struct ibv_grh *grh, uint8_t port_num)
 {
-	const struct dev_ops *ops = dev_ops();
+	const struct dev_ops *ops = EDGE_OPS(pd);
 	struct dev_ah *ah = NULL;
 	int ret = edge_check(ops, pd);
 
@@ -414,7 +446,7 @@ EXPORT struct ibv_ah *ibv_create_ah_from_wc(struct ibv_pd *pd, struct ibv_wc *wc
 
 EXPORT int ibv_destroy_ah(struct ibv_ah *ah)
 {
-	const struct dev_ops *ops = dev_ops();
+	const struct dev_ops *ops = EDGE_OPS(ah);
 
 	if (!ops)
 		return 0;

@@ -10,14 +10,14 @@
 
 static int inline_poll_cq(struct ibv_cq *cq, int n, struct ibv_wc *wc)
 {
-	const struct dev_ops *ops = dev_ops();
+	const struct dev_ops *ops = edge_ops(cq->context);
 
 	return ops ? ops->poll_cq(to_cq(cq), n, wc) : -1;
 }
 
 static int inline_req_notify_cq(struct ibv_cq *cq, int solicited_only)
 {
-	const struct dev_ops *ops = dev_ops();
+	const struct dev_ops *ops = edge_ops(cq->context);
 
 	return ops ? -ops->req_notify_cq(to_cq(cq), solicited_only != 0) : ENODEV;
 }
@@ -25,7 +25,7 @@ static int inline_req_notify_cq(struct ibv_cq *cq, int solicited_only)
 static int inline_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr,
 			    struct ibv_send_wr **bad)
 {
-	const struct dev_ops *ops = dev_ops();
+	const struct dev_ops *ops = edge_ops(qp->context);
 
 	if (!ops) {
 		*bad = wr;
@@ -37,7 +37,7 @@ static int inline_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr,
 static int inline_post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr,
 			    struct ibv_recv_wr **bad)
 {
-	const struct dev_ops *ops = dev_ops();
+	const struct dev_ops *ops = edge_ops(qp->context);
 
 	if (!ops) {
 		*bad = wr;
@@ -49,7 +49,7 @@ static int inline_post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr,
 static int inline_post_srq_recv(struct ibv_srq *srq, struct ibv_recv_wr *wr,
 				struct ibv_recv_wr **bad)
 {
-	const struct dev_ops *ops = dev_ops();
+	const struct dev_ops *ops = edge_ops(srq->context);
 
 	if (!ops) {
 		*bad = wr;
@@ -63,7 +63,7 @@ static int inline_post_srq_recv(struct ibv_srq *srq, struct ibv_recv_wr *wr,
 static int inline_query_port(struct ibv_context *context, uint8_t port,
 			     struct ibv_port_attr *attr, size_t size)
 {
-	const struct dev_ops *ops = dev_ops();
+	const struct dev_ops *ops = edge_ops(context);
 
 	return ops ? -ops->query_port(to_ctx(context), port, attr, size) : ENODEV;
 }
@@ -72,7 +72,7 @@ static int inline_query_device_ex(struct ibv_context *context,
 				  const struct ibv_query_device_ex_input *input,
 				  struct ibv_device_attr_ex *attr, size_t size)
 {
-	const struct dev_ops *ops = dev_ops();
+	const struct dev_ops *ops = edge_ops(context);
 
 	return ops ? -ops->query_device_ex(to_ctx(context), input, attr, size) : ENODEV;
 }
@@ -80,7 +80,7 @@ static int inline_query_device_ex(struct ibv_context *context,
 static int inline_query_rt_values(struct ibv_context *context,
 				  struct ibv_values_ex *values)
 {
-	const struct dev_ops *ops = dev_ops();
+	const struct dev_ops *ops = edge_ops(context);
 
 	return ops ? -ops->query_rt_values(to_ctx(context), values) : ENODEV;
 }
@@ -90,7 +90,7 @@ static int inline_query_rt_values(struct ibv_context *context,
 static struct ibv_td *inline_alloc_td(struct ibv_context *context,
 				      struct ibv_td_init_attr *attr)
 {
-	const struct dev_ops *ops = dev_ops();
+	const struct dev_ops *ops = edge_ops(context);
 	struct dev_td *td = NULL;
 	int ret = ops ? ops->alloc_td(to_ctx(context), attr, &td) : -ENODEV;
 
@@ -99,7 +99,7 @@ static struct ibv_td *inline_alloc_td(struct ibv_context *context,
 
 static int inline_dealloc_td(struct ibv_td *td)
 {
-	const struct dev_ops *ops = dev_ops();
+	const struct dev_ops *ops = edge_ops(td->context);
 
 	return ops ? -ops->dealloc_td(container_of(td, struct dev_td, td)) : 0;
 }
@@ -107,17 +107,21 @@ static int inline_dealloc_td(struct ibv_td *td)
 static struct ibv_pd *inline_alloc_parent_domain(struct ibv_context *context,
 						 struct ibv_parent_domain_init_attr *attr)
 {
-	const struct dev_ops *ops = dev_ops();
+	const struct dev_ops *ops = edge_ops(context);
 	struct dev_pd *pd = NULL;
-	int ret = ops ? ops->alloc_parent_domain(to_ctx(context), attr, &pd) : -ENODEV;
+	int ret = ops ? 0 : -ENODEV;
 
+	if (!ret)
+		ret = edge_check_old(EDGE_OLD(attr->pd) || EDGE_OLD(attr->td));
+	if (!ret)
+		ret = ops->alloc_parent_domain(to_ctx(context), attr, &pd);
 	return edge_failed(ret) ? NULL : &pd->pd;
 }
 
 static struct ibv_xrcd *inline_open_xrcd(struct ibv_context *context,
 					 struct ibv_xrcd_init_attr *attr)
 {
-	const struct dev_ops *ops = dev_ops();
+	const struct dev_ops *ops = edge_ops(context);
 	struct dev_xrcd *xrcd = NULL;
 	int ret = ops ? ops->open_xrcd(to_ctx(context), attr, &xrcd) : -ENODEV;
 
@@ -126,7 +130,7 @@ static struct ibv_xrcd *inline_open_xrcd(struct ibv_context *context,
 
 static int inline_close_xrcd(struct ibv_xrcd *xrcd)
 {
-	const struct dev_ops *ops = dev_ops();
+	const struct dev_ops *ops = edge_ops(xrcd->context);
 
 	return ops ? -ops->close_xrcd(to_xrcd(xrcd)) : 0;
 }
@@ -135,7 +139,7 @@ static int inline_close_xrcd(struct ibv_xrcd *xrcd)
 
 static struct ibv_mr *inline_alloc_null_mr(struct ibv_pd *pd)
 {
-	const struct dev_ops *ops = dev_ops();
+	const struct dev_ops *ops = edge_ops(pd->context);
 	struct dev_mr *mr = NULL;
 	int ret = ops ? ops->alloc_null_mr(to_pd(pd), &mr) : -ENODEV;
 
@@ -145,14 +149,14 @@ static struct ibv_mr *inline_alloc_null_mr(struct ibv_pd *pd)
 static int inline_advise_mr(struct ibv_pd *pd, enum ibv_advise_mr_advice advice,
 			    uint32_t flags, struct ibv_sge *sges, uint32_t n)
 {
-	const struct dev_ops *ops = dev_ops();
+	const struct dev_ops *ops = edge_ops(pd->context);
 
 	return ops ? -ops->advise_mr(to_pd(pd), advice, flags, sges, n) : ENODEV;
 }
 
 static struct ibv_mw *inline_alloc_mw(struct ibv_pd *pd, enum ibv_mw_type type)
 {
-	const struct dev_ops *ops = dev_ops();
+	const struct dev_ops *ops = edge_ops(pd->context);
 	struct dev_mw *mw = NULL;
 	int ret = ops ? ops->alloc_mw(to_pd(pd), type, &mw) : -ENODEV;
 
@@ -161,14 +165,16 @@ static struct ibv_mw *inline_alloc_mw(struct ibv_pd *pd, enum ibv_mw_type type)
 
 static int inline_bind_mw(struct ibv_qp *qp, struct ibv_mw *mw, struct ibv_mw_bind *bind)
 {
-	const struct dev_ops *ops = dev_ops();
+	const struct dev_ops *ops = edge_ops(qp->context);
 
-	return ops ? -ops->bind_mw(to_qp(qp), to_mw(mw), bind) : ENODEV;
+	if (!ops || edge_check_old(EDGE_OLD(mw) || EDGE_OLD(bind->bind_info.mr)))
+		return ENODEV;
+	return -ops->bind_mw(to_qp(qp), to_mw(mw), bind);
 }
 
 static int inline_dealloc_mw(struct ibv_mw *mw)
 {
-	const struct dev_ops *ops = dev_ops();
+	const struct dev_ops *ops = edge_ops(mw->context);
 
 	return ops ? -ops->dealloc_mw(to_mw(mw)) : 0;
 }
@@ -178,10 +184,12 @@ static int inline_dealloc_mw(struct ibv_mw *mw)
 static struct ibv_cq_ex *inline_create_cq_ex(struct ibv_context *context,
 					     struct ibv_cq_init_attr_ex *attr)
 {
-	const struct dev_ops *ops = dev_ops();
+	const struct dev_ops *ops = edge_ops(context);
 	struct dev_cq *cq = NULL;
-	int ret = ops ? ops->create_cq_ex(to_ctx(context), attr, &cq) : -ENODEV;
+	int ret = ops ? edge_check_old(EDGE_OLD(attr->channel)) : -ENODEV;
 
+	if (!ret)
+		ret = ops->create_cq_ex(to_ctx(context), attr, &cq);
 	if (edge_failed(ret))
 		return NULL;
 	cq_ex_fill(&cq->ex, attr->wc_flags, ops->read);
@@ -190,24 +198,42 @@ static struct ibv_cq_ex *inline_create_cq_ex(struct ibv_context *context,
 
 static int inline_modify_cq(struct ibv_cq *cq, struct ibv_modify_cq_attr *attr)
 {
-	const struct dev_ops *ops = dev_ops();
+	const struct dev_ops *ops = edge_ops(cq->context);
 
 	return ops ? -ops->modify_cq(to_cq(cq), attr) : ENODEV;
+}
+
+/* Members that comp_mask does not name may be anything. */
+static bool srq_attr_old(const struct ibv_srq_init_attr_ex *a)
+{
+	return ((a->comp_mask & IBV_SRQ_INIT_ATTR_PD) && EDGE_OLD(a->pd)) ||
+	       ((a->comp_mask & IBV_SRQ_INIT_ATTR_XRCD) && EDGE_OLD(a->xrcd)) ||
+	       ((a->comp_mask & IBV_SRQ_INIT_ATTR_CQ) && EDGE_OLD(a->cq));
+}
+
+static bool qp_attr_old(const struct ibv_qp_init_attr_ex *a)
+{
+	return ((a->comp_mask & IBV_QP_INIT_ATTR_PD) && EDGE_OLD(a->pd)) ||
+	       ((a->comp_mask & IBV_QP_INIT_ATTR_XRCD) && EDGE_OLD(a->xrcd)) ||
+	       (a->qp_type != IBV_QPT_XRC_RECV &&
+		(EDGE_OLD(a->send_cq) || EDGE_OLD(a->recv_cq) || EDGE_OLD(a->srq)));
 }
 
 static struct ibv_srq *inline_create_srq_ex(struct ibv_context *context,
 					    struct ibv_srq_init_attr_ex *attr)
 {
-	const struct dev_ops *ops = dev_ops();
+	const struct dev_ops *ops = edge_ops(context);
 	struct dev_srq *srq = NULL;
-	int ret = ops ? ops->create_srq_ex(to_ctx(context), attr, &srq) : -ENODEV;
+	int ret = ops ? edge_check_old(srq_attr_old(attr)) : -ENODEV;
 
+	if (!ret)
+		ret = ops->create_srq_ex(to_ctx(context), attr, &srq);
 	return edge_failed(ret) ? NULL : &srq->srq;
 }
 
 static int inline_get_srq_num(struct ibv_srq *srq, uint32_t *number)
 {
-	const struct dev_ops *ops = dev_ops();
+	const struct dev_ops *ops = edge_ops(srq->context);
 
 	return ops ? -ops->get_srq_num(to_srq(srq), number) : ENODEV;
 }
@@ -215,10 +241,12 @@ static int inline_get_srq_num(struct ibv_srq *srq, uint32_t *number)
 static struct ibv_qp *inline_create_qp_ex(struct ibv_context *context,
 					  struct ibv_qp_init_attr_ex *attr)
 {
-	const struct dev_ops *ops = dev_ops();
+	const struct dev_ops *ops = edge_ops(context);
 	struct dev_qp *qp = NULL;
-	int ret = ops ? ops->create_qp_ex(to_ctx(context), attr, &qp) : -ENODEV;
+	int ret = ops ? edge_check_old(qp_attr_old(attr)) : -ENODEV;
 
+	if (!ret)
+		ret = ops->create_qp_ex(to_ctx(context), attr, &qp);
 	if (edge_failed(ret))
 		return NULL;
 	if (qp->is_ex)
@@ -229,10 +257,13 @@ static struct ibv_qp *inline_create_qp_ex(struct ibv_context *context,
 static struct ibv_qp *inline_open_qp(struct ibv_context *context,
 				     struct ibv_qp_open_attr *attr)
 {
-	const struct dev_ops *ops = dev_ops();
+	const struct dev_ops *ops = edge_ops(context);
 	struct dev_qp *qp = NULL;
-	int ret = ops ? ops->open_qp(to_ctx(context), attr, &qp) : -ENODEV;
+	int ret = ops ? edge_check_old((attr->comp_mask & IBV_QP_OPEN_ATTR_XRCD) &&
+				       EDGE_OLD(attr->xrcd)) : -ENODEV;
 
+	if (!ret)
+		ret = ops->open_qp(to_ctx(context), attr, &qp);
 	return edge_failed(ret) ? NULL : &qp->qp;
 }
 
