@@ -143,6 +143,7 @@ void cm_channel_detach(struct cm_channel *ch)
 
 struct rdma_event_channel *rdma_create_event_channel(void)
 {
+	NO_CANCEL;
 	const struct cm_backend *be;
 	struct cm_channel *ch;
 	int r = 0;
@@ -159,6 +160,8 @@ struct rdma_event_channel *rdma_create_event_channel(void)
 
 void rdma_destroy_event_channel(struct rdma_event_channel *channel)
 {
+	NO_CANCEL;
+
 	if (channel)
 		cm_channel_free(to_channel(channel));
 }

@@ -11,6 +11,7 @@
 #ifndef ANYRDMA_CM_CM_H
 #define ANYRDMA_CM_CM_H
 
+#include "base/cancel.h"
 #include "base/evq.h"
 #include "base/list.h"
 #include "base/lock.h"

@@ -234,6 +234,7 @@ int cm_device_xrcd(struct cm_device *dev, struct ibv_xrcd **out)
 
 struct ibv_context **rdma_get_devices(int *num_devices)
 {
+	NO_CANCEL;
 	struct ibv_context **list = NULL;
 	struct entry *e;
 	int err = 0, n = 0;
@@ -273,6 +274,7 @@ out:
 
 void rdma_free_devices(struct ibv_context **list)
 {
+	NO_CANCEL;
 	struct entry *e, *tmp;
 	int i;
 

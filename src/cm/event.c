@@ -259,6 +259,7 @@ bool cm_event_apply(struct cm_event *ev)
 int rdma_get_cm_event(struct rdma_event_channel *channel,
 		      struct rdma_cm_event **event)
 {
+	NO_CANCEL;
 	struct cm_channel *ch;
 	struct cm_event *ev;
 	int r;
@@ -283,6 +284,7 @@ int rdma_get_cm_event(struct rdma_event_channel *channel,
 
 int rdma_ack_cm_event(struct rdma_cm_event *event)
 {
+	NO_CANCEL;
 	struct cm_event *ev;
 
 	if (!event)
@@ -298,6 +300,7 @@ int rdma_ack_cm_event(struct rdma_cm_event *event)
 int rdma_write_cm_event(struct rdma_cm_id *id, enum rdma_cm_event_type event,
 			int status, uint64_t arg)
 {
+	NO_CANCEL;
 	int r = cm_id_check(id);
 
 	if (r)

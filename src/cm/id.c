@@ -170,6 +170,7 @@ static int check_channel(const struct rdma_event_channel *channel)
 int rdma_create_id(struct rdma_event_channel *channel, struct rdma_cm_id **id,
 		   void *context, enum rdma_port_space ps)
 {
+	NO_CANCEL;
 	enum ibv_qp_type type = IBV_QPT_RC;
 	struct cm_id *new;
 	int r = 0;
@@ -193,6 +194,8 @@ int rdma_create_id(struct rdma_event_channel *channel, struct rdma_cm_id **id,
 
 int rdma_destroy_id(struct rdma_cm_id *id)
 {
+	NO_CANCEL;
+
 	if (!id)
 		return cm_ret(log_refuse(EINVAL, "no id given"));
 	return cm_ret(cm_id_free(to_id(id)));
@@ -251,6 +254,7 @@ static int migrate(struct cm_id *id, struct cm_channel *channel)
 
 int rdma_migrate_id(struct rdma_cm_id *id, struct rdma_event_channel *channel)
 {
+	NO_CANCEL;
 	int r = cm_id_check(id);
 
 	if (!r)

@@ -14,6 +14,7 @@
 
 EXPORT struct ibv_device **ibv_get_device_list(int *num_devices)
 {
+	NO_CANCEL;
 	const struct dev_ops *ops = dev_ops();
 	struct ibv_device **list = NULL;
 	int n = 0;
@@ -54,6 +55,7 @@ EXPORT int ibv_get_device_index(struct ibv_device *device)
 
 EXPORT struct ibv_context *ibv_open_device(struct ibv_device *device)
 {
+	NO_CANCEL;
 	const struct dev_ops *ops = dev_ops();
 	struct dev_ctx *ctx = NULL;
 	int ret = edge_check(ops, device);
@@ -68,6 +70,7 @@ EXPORT struct ibv_context *ibv_open_device(struct ibv_device *device)
 
 EXPORT int ibv_close_device(struct ibv_context *context)
 {
+	NO_CANCEL;
 	const struct dev_ops *ops = edge_ops(context);
 
 	if (!ops)
@@ -77,6 +80,7 @@ EXPORT int ibv_close_device(struct ibv_context *context)
 
 EXPORT int ibv_get_async_event(struct ibv_context *context, struct ibv_async_event *event)
 {
+	NO_CANCEL;
 	const struct dev_ops *ops = edge_ops(context);
 	int ret = edge_check(ops, context);
 
@@ -110,6 +114,7 @@ static struct ibv_context *event_context(const struct ibv_async_event *event)
 
 EXPORT void ibv_ack_async_event(struct ibv_async_event *event)
 {
+	NO_CANCEL;
 	const struct dev_ops *ops = edge_ops(event_context(event));
 
 	if (ops)
@@ -120,6 +125,7 @@ EXPORT void ibv_ack_async_event(struct ibv_async_event *event)
 
 EXPORT struct ibv_pd *ibv_alloc_pd(struct ibv_context *context)
 {
+	NO_CANCEL;
 	const struct dev_ops *ops = edge_ops(context);
 	struct dev_pd *pd = NULL;
 	int ret = edge_check(ops, context);
@@ -131,6 +137,7 @@ EXPORT struct ibv_pd *ibv_alloc_pd(struct ibv_context *context)
 
 EXPORT int ibv_dealloc_pd(struct ibv_pd *pd)
 {
+	NO_CANCEL;
 	const struct dev_ops *ops = EDGE_OPS(pd);
 
 	if (!ops)
@@ -141,6 +148,7 @@ EXPORT int ibv_dealloc_pd(struct ibv_pd *pd)
 EXPORT struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *addr, size_t length,
 				       uint64_t iova, unsigned int access)
 {
+	NO_CANCEL;
 	const struct dev_ops *ops = EDGE_OPS(pd);
 	struct dev_mr *mr = NULL;
 	int ret = edge_check(ops, pd);
@@ -152,18 +160,23 @@ EXPORT struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *addr, size_t len
 
 EXPORT struct ibv_mr *ibv_reg_mr(struct ibv_pd *pd, void *addr, size_t length, int access)
 {
+	NO_CANCEL;
+
 	return ibv_reg_mr_iova2(pd, addr, length, (uintptr_t)addr, (unsigned)access);
 }
 
 EXPORT struct ibv_mr *ibv_reg_mr_iova(struct ibv_pd *pd, void *addr, size_t length,
 				      uint64_t iova, int access)
 {
+	NO_CANCEL;
+
 	return ibv_reg_mr_iova2(pd, addr, length, iova, (unsigned)access);
 }
 
 EXPORT int ibv_rereg_mr(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *addr,
 			size_t length, int access)
 {
+	NO_CANCEL;
 	const struct dev_ops *ops = EDGE_OPS(mr);
 
 	int ret = edge_check(ops, mr);
@@ -178,6 +191,7 @@ EXPORT int ibv_rereg_mr(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *a
 
 EXPORT int ibv_dereg_mr(struct ibv_mr *mr)
 {
+	NO_CANCEL;
 	const struct dev_ops *ops = EDGE_OPS(mr);
 
 	if (!ops)
@@ -189,6 +203,7 @@ EXPORT int ibv_dereg_mr(struct ibv_mr *mr)
 
 EXPORT struct ibv_comp_channel *ibv_create_comp_channel(struct ibv_context *context)
 {
+	NO_CANCEL;
 	const struct dev_ops *ops = edge_ops(context);
 	struct dev_channel *ch = NULL;
 	int ret = edge_check(ops, context);
@@ -200,6 +215,7 @@ EXPORT struct ibv_comp_channel *ibv_create_comp_channel(struct ibv_context *cont
 
 EXPORT int ibv_destroy_comp_channel(struct ibv_comp_channel *channel)
 {
+	NO_CANCEL;
 	const struct dev_ops *ops = EDGE_OPS(channel);
 
 	if (!channel)
@@ -215,6 +231,7 @@ EXPORT struct ibv_cq *ibv_create_cq(struct ibv_context *context, int cqe,
 				    void *cq_context, struct ibv_comp_channel *channel,
 				    int comp_vector)
 {
+	NO_CANCEL;
 	const struct dev_ops *ops = edge_ops(context);
 	struct dev_channel *ch = NULL;
 	struct dev_cq *cq = NULL;
@@ -232,6 +249,7 @@ EXPORT struct ibv_cq *ibv_create_cq(struct ibv_context *context, int cqe,
 
 EXPORT int ibv_resize_cq(struct ibv_cq *cq, int cqe)
 {
+	NO_CANCEL;
 	const struct dev_ops *ops = EDGE_OPS(cq);
 	int ret = edge_check(ops, cq);
 
@@ -240,6 +258,7 @@ EXPORT int ibv_resize_cq(struct ibv_cq *cq, int cqe)
 
 EXPORT int ibv_destroy_cq(struct ibv_cq *cq)
 {
+	NO_CANCEL;
 	const struct dev_ops *ops = EDGE_OPS(cq);
 
 	if (!ops)
@@ -250,6 +269,7 @@ EXPORT int ibv_destroy_cq(struct ibv_cq *cq)
 EXPORT int ibv_get_cq_event(struct ibv_comp_channel *channel, struct ibv_cq **cq,
 			    void **cq_context)
 {
+	NO_CANCEL;
 	const struct dev_ops *ops = EDGE_OPS(channel);
 	struct dev_cq *got = NULL;
 	int ret = edge_check(ops, channel);
@@ -276,6 +296,7 @@ EXPORT void ibv_ack_cq_events(struct ibv_cq *cq, unsigned int nevents)
 
 EXPORT struct ibv_srq *ibv_create_srq(struct ibv_pd *pd, struct ibv_srq_init_attr *attr)
 {
+	NO_CANCEL;
 	const struct dev_ops *ops = EDGE_OPS(pd);
 	struct dev_srq *srq = NULL;
 	int ret = edge_check(ops, pd);
@@ -289,6 +310,7 @@ EXPORT struct ibv_srq *ibv_create_srq(struct ibv_pd *pd, struct ibv_srq_init_att
 
 EXPORT int ibv_modify_srq(struct ibv_srq *srq, struct ibv_srq_attr *attr, int mask)
 {
+	NO_CANCEL;
 	const struct dev_ops *ops = EDGE_OPS(srq);
 	int ret = edge_check(ops, srq);
 
@@ -297,6 +319,7 @@ EXPORT int ibv_modify_srq(struct ibv_srq *srq, struct ibv_srq_attr *attr, int ma
 
 EXPORT int ibv_query_srq(struct ibv_srq *srq, struct ibv_srq_attr *attr)
 {
+	NO_CANCEL;
 	const struct dev_ops *ops = EDGE_OPS(srq);
 	int ret = edge_check(ops, srq);
 
@@ -305,6 +328,7 @@ EXPORT int ibv_query_srq(struct ibv_srq *srq, struct ibv_srq_attr *attr)
 
 EXPORT int ibv_destroy_srq(struct ibv_srq *srq)
 {
+	NO_CANCEL;
 	const struct dev_ops *ops = EDGE_OPS(srq);
 
 	if (!ops)
@@ -316,6 +340,7 @@ EXPORT int ibv_destroy_srq(struct ibv_srq *srq)
 
 EXPORT struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attr)
 {
+	NO_CANCEL;
 	const struct dev_ops *ops = EDGE_OPS(pd);
 	struct dev_qp *qp = NULL;
 	int ret = edge_check(ops, pd);
@@ -338,6 +363,7 @@ EXPORT struct ibv_qp_ex *ibv_qp_to_qp_ex(struct ibv_qp *qp)
 
 EXPORT int ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
 {
+	NO_CANCEL;
 	const struct dev_ops *ops = EDGE_OPS(qp);
 	int ret = edge_check(ops, qp);
 
@@ -349,6 +375,7 @@ EXPORT int ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
 EXPORT int ibv_query_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask,
 			struct ibv_qp_init_attr *init)
 {
+	NO_CANCEL;
 	const struct dev_ops *ops = EDGE_OPS(qp);
 	int ret = edge_check(ops, qp);
 
@@ -357,6 +384,7 @@ EXPORT int ibv_query_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask,
 
 EXPORT int ibv_destroy_qp(struct ibv_qp *qp)
 {
+	NO_CANCEL;
 	const struct dev_ops *ops = EDGE_OPS(qp);
 
 	if (!ops)
@@ -375,6 +403,7 @@ EXPORT int ibv_query_qp_data_in_order(struct ibv_qp *qp, enum ibv_wr_opcode op,
 
 EXPORT int ibv_set_ece(struct ibv_qp *qp, struct ibv_ece *ece)
 {
+	NO_CANCEL;
 	const struct dev_ops *ops = EDGE_OPS(qp);
 	int ret = edge_check(ops, qp);
 
@@ -383,6 +412,7 @@ EXPORT int ibv_set_ece(struct ibv_qp *qp, struct ibv_ece *ece)
 
 EXPORT int ibv_query_ece(struct ibv_qp *qp, struct ibv_ece *ece)
 {
+	NO_CANCEL;
 	const struct dev_ops *ops = EDGE_OPS(qp);
 	int ret = edge_check(ops, qp);
 
@@ -391,6 +421,7 @@ EXPORT int ibv_query_ece(struct ibv_qp *qp, struct ibv_ece *ece)
 
 EXPORT int ibv_attach_mcast(struct ibv_qp *qp, const union ibv_gid *gid, uint16_t lid)
 {
+	NO_CANCEL;
 	const struct dev_ops *ops = EDGE_OPS(qp);
 	int ret = edge_check(ops, qp);
 
@@ -399,6 +430,7 @@ EXPORT int ibv_attach_mcast(struct ibv_qp *qp, const union ibv_gid *gid, uint16_
 
 EXPORT int ibv_detach_mcast(struct ibv_qp *qp, const union ibv_gid *gid, uint16_t lid)
 {
+	NO_CANCEL;
 	const struct dev_ops *ops = EDGE_OPS(qp);
 	int ret = edge_check(ops, qp);
 
@@ -409,6 +441,7 @@ EXPORT int ibv_detach_mcast(struct ibv_qp *qp, const union ibv_gid *gid, uint16_
 
 EXPORT struct ibv_ah *ibv_create_ah(struct ibv_pd *pd, struct ibv_ah_attr *attr)
 {
+	NO_CANCEL;
 	const struct dev_ops *ops = EDGE_OPS(pd);
 	struct dev_ah *ah = NULL;
 	int ret = edge_check(ops, pd);
@@ -424,6 +457,7 @@ EXPORT int ibv_init_ah_from_wc(struct ibv_context *context, uint8_t port_num,
 			       struct ibv_wc *wc, struct ibv_grh *grh,
 			       struct ibv_ah_attr *ah_attr)
 {
+	NO_CANCEL;
 	const struct dev_ops *ops = edge_ops(context);
 	int ret = edge_check(ops, context);
 
@@ -435,6 +469,7 @@ EXPORT int ibv_init_ah_from_wc(struct ibv_context *context, uint8_t port_num,
 EXPORT struct ibv_ah *ibv_create_ah_from_wc(struct ibv_pd *pd, struct ibv_wc *wc,
 					    struct ibv_grh *grh, uint8_t port_num)
 {
+	NO_CANCEL;
 	const struct dev_ops *ops = EDGE_OPS(pd);
 	struct dev_ah *ah = NULL;
 	int ret = edge_check(ops, pd);
@@ -446,6 +481,7 @@ EXPORT struct ibv_ah *ibv_create_ah_from_wc(struct ibv_pd *pd, struct ibv_wc *wc
 
 EXPORT int ibv_destroy_ah(struct ibv_ah *ah)
 {
+	NO_CANCEL;
 	const struct dev_ops *ops = EDGE_OPS(ah);
 
 	if (!ops)

@@ -8,6 +8,7 @@
 #ifndef ANYRDMA_VERBS_EDGE_H
 #define ANYRDMA_VERBS_EDGE_H
 
+#include "base/cancel.h"
 #include "base/log.h"
 #include "base/state.h"
 #include "dev/dev.h"

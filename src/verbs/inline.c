@@ -63,6 +63,7 @@ static int inline_post_srq_recv(struct ibv_srq *srq, struct ibv_recv_wr *wr,
 static int inline_query_port(struct ibv_context *context, uint8_t port,
 			     struct ibv_port_attr *attr, size_t size)
 {
+	NO_CANCEL;
 	const struct dev_ops *ops = edge_ops(context);
 
 	return ops ? -ops->query_port(to_ctx(context), port, attr, size) : ENODEV;
@@ -72,6 +73,7 @@ static int inline_query_device_ex(struct ibv_context *context,
 				  const struct ibv_query_device_ex_input *input,
 				  struct ibv_device_attr_ex *attr, size_t size)
 {
+	NO_CANCEL;
 	const struct dev_ops *ops = edge_ops(context);
 
 	return ops ? -ops->query_device_ex(to_ctx(context), input, attr, size) : ENODEV;
@@ -80,6 +82,7 @@ static int inline_query_device_ex(struct ibv_context *context,
 static int inline_query_rt_values(struct ibv_context *context,
 				  struct ibv_values_ex *values)
 {
+	NO_CANCEL;
 	const struct dev_ops *ops = edge_ops(context);
 
 	return ops ? -ops->query_rt_values(to_ctx(context), values) : ENODEV;
@@ -90,6 +93,7 @@ static int inline_query_rt_values(struct ibv_context *context,
 static struct ibv_td *inline_alloc_td(struct ibv_context *context,
 				      struct ibv_td_init_attr *attr)
 {
+	NO_CANCEL;
 	const struct dev_ops *ops = edge_ops(context);
 	struct dev_td *td = NULL;
 	int ret = ops ? ops->alloc_td(to_ctx(context), attr, &td) : -ENODEV;
@@ -99,6 +103,7 @@ static struct ibv_td *inline_alloc_td(struct ibv_context *context,
 
 static int inline_dealloc_td(struct ibv_td *td)
 {
+	NO_CANCEL;
 	const struct dev_ops *ops = edge_ops(td->context);
 
 	return ops ? -ops->dealloc_td(container_of(td, struct dev_td, td)) : 0;
@@ -107,6 +112,7 @@ static int inline_dealloc_td(struct ibv_td *td)
 static struct ibv_pd *inline_alloc_parent_domain(struct ibv_context *context,
 						 struct ibv_parent_domain_init_attr *attr)
 {
+	NO_CANCEL;
 	const struct dev_ops *ops = edge_ops(context);
 	struct dev_pd *pd = NULL;
 	int ret = ops ? 0 : -ENODEV;
@@ -121,6 +127,7 @@ static struct ibv_pd *inline_alloc_parent_domain(struct ibv_context *context,
 static struct ibv_xrcd *inline_open_xrcd(struct ibv_context *context,
 					 struct ibv_xrcd_init_attr *attr)
 {
+	NO_CANCEL;
 	const struct dev_ops *ops = edge_ops(context);
 	struct dev_xrcd *xrcd = NULL;
 	int ret = ops ? ops->open_xrcd(to_ctx(context), attr, &xrcd) : -ENODEV;
@@ -130,6 +137,7 @@ static struct ibv_xrcd *inline_open_xrcd(struct ibv_context *context,
 
 static int inline_close_xrcd(struct ibv_xrcd *xrcd)
 {
+	NO_CANCEL;
 	const struct dev_ops *ops = edge_ops(xrcd->context);
 
 	return ops ? -ops->close_xrcd(to_xrcd(xrcd)) : 0;
@@ -139,6 +147,7 @@ static int inline_close_xrcd(struct ibv_xrcd *xrcd)
 
 static struct ibv_mr *inline_alloc_null_mr(struct ibv_pd *pd)
 {
+	NO_CANCEL;
 	const struct dev_ops *ops = edge_ops(pd->context);
 	struct dev_mr *mr = NULL;
 	int ret = ops ? ops->alloc_null_mr(to_pd(pd), &mr) : -ENODEV;
@@ -149,6 +158,7 @@ static struct ibv_mr *inline_alloc_null_mr(struct ibv_pd *pd)
 static int inline_advise_mr(struct ibv_pd *pd, enum ibv_advise_mr_advice advice,
 			    uint32_t flags, struct ibv_sge *sges, uint32_t n)
 {
+	NO_CANCEL;
 	const struct dev_ops *ops = edge_ops(pd->context);
 
 	return ops ? -ops->advise_mr(to_pd(pd), advice, flags, sges, n) : ENODEV;
@@ -156,6 +166,7 @@ static int inline_advise_mr(struct ibv_pd *pd, enum ibv_advise_mr_advice advice,
 
 static struct ibv_mw *inline_alloc_mw(struct ibv_pd *pd, enum ibv_mw_type type)
 {
+	NO_CANCEL;
 	const struct dev_ops *ops = edge_ops(pd->context);
 	struct dev_mw *mw = NULL;
 	int ret = ops ? ops->alloc_mw(to_pd(pd), type, &mw) : -ENODEV;
@@ -165,6 +176,7 @@ static struct ibv_mw *inline_alloc_mw(struct ibv_pd *pd, enum ibv_mw_type type)
 
 static int inline_bind_mw(struct ibv_qp *qp, struct ibv_mw *mw, struct ibv_mw_bind *bind)
 {
+	NO_CANCEL;
 	const struct dev_ops *ops = edge_ops(qp->context);
 
 	if (!ops || edge_check_old(EDGE_OLD(mw) || EDGE_OLD(bind->bind_info.mr)))
@@ -174,6 +186,7 @@ static int inline_bind_mw(struct ibv_qp *qp, struct ibv_mw *mw, struct ibv_mw_bi
 
 static int inline_dealloc_mw(struct ibv_mw *mw)
 {
+	NO_CANCEL;
 	const struct dev_ops *ops = edge_ops(mw->context);
 
 	return ops ? -ops->dealloc_mw(to_mw(mw)) : 0;
@@ -184,6 +197,7 @@ static int inline_dealloc_mw(struct ibv_mw *mw)
 static struct ibv_cq_ex *inline_create_cq_ex(struct ibv_context *context,
 					     struct ibv_cq_init_attr_ex *attr)
 {
+	NO_CANCEL;
 	const struct dev_ops *ops = edge_ops(context);
 	struct dev_cq *cq = NULL;
 	int ret = ops ? edge_check_old(EDGE_OLD(attr->channel)) : -ENODEV;
@@ -198,6 +212,7 @@ static struct ibv_cq_ex *inline_create_cq_ex(struct ibv_context *context,
 
 static int inline_modify_cq(struct ibv_cq *cq, struct ibv_modify_cq_attr *attr)
 {
+	NO_CANCEL;
 	const struct dev_ops *ops = edge_ops(cq->context);
 
 	return ops ? -ops->modify_cq(to_cq(cq), attr) : ENODEV;
@@ -222,6 +237,7 @@ static bool qp_attr_old(const struct ibv_qp_init_attr_ex *a)
 static struct ibv_srq *inline_create_srq_ex(struct ibv_context *context,
 					    struct ibv_srq_init_attr_ex *attr)
 {
+	NO_CANCEL;
 	const struct dev_ops *ops = edge_ops(context);
 	struct dev_srq *srq = NULL;
 	int ret = ops ? edge_check_old(srq_attr_old(attr)) : -ENODEV;
@@ -233,6 +249,7 @@ static struct ibv_srq *inline_create_srq_ex(struct ibv_context *context,
 
 static int inline_get_srq_num(struct ibv_srq *srq, uint32_t *number)
 {
+	NO_CANCEL;
 	const struct dev_ops *ops = edge_ops(srq->context);
 
 	return ops ? -ops->get_srq_num(to_srq(srq), number) : ENODEV;
@@ -241,6 +258,7 @@ static int inline_get_srq_num(struct ibv_srq *srq, uint32_t *number)
 static struct ibv_qp *inline_create_qp_ex(struct ibv_context *context,
 					  struct ibv_qp_init_attr_ex *attr)
 {
+	NO_CANCEL;
 	const struct dev_ops *ops = edge_ops(context);
 	struct dev_qp *qp = NULL;
 	int ret = ops ? edge_check_old(qp_attr_old(attr)) : -ENODEV;
@@ -257,6 +275,7 @@ static struct ibv_qp *inline_create_qp_ex(struct ibv_context *context,
 static struct ibv_qp *inline_open_qp(struct ibv_context *context,
 				     struct ibv_qp_open_attr *attr)
 {
+	NO_CANCEL;
 	const struct dev_ops *ops = edge_ops(context);
 	struct dev_qp *qp = NULL;
 	int ret = ops ? edge_check_old((attr->comp_mask & IBV_QP_OPEN_ATTR_XRCD) &&

@@ -11,6 +11,7 @@ enum { OLD_PORT_ATTR = offsetof(struct ibv_port_attr, port_cap_flags2) };
 
 EXPORT int ibv_query_device(struct ibv_context *context, struct ibv_device_attr *attr)
 {
+	NO_CANCEL;
 	const struct dev_ops *ops = edge_ops(context);
 	int ret = edge_check(ops, context);
 
@@ -20,6 +21,7 @@ EXPORT int ibv_query_device(struct ibv_context *context, struct ibv_device_attr 
 EXPORT int ibv_query_port(struct ibv_context *context, uint8_t port_num,
 			  struct _compat_ibv_port_attr *port_attr)
 {
+	NO_CANCEL;
 	const struct dev_ops *ops = edge_ops(context);
 	int ret = edge_check(ops, context);
 
@@ -32,6 +34,7 @@ EXPORT int ibv_query_port(struct ibv_context *context, uint8_t port_num,
 EXPORT int ibv_query_gid(struct ibv_context *context, uint8_t port_num, int index,
 			 union ibv_gid *gid)
 {
+	NO_CANCEL;
 	const struct dev_ops *ops = edge_ops(context);
 	int ret = edge_check(ops, context);
 
@@ -44,6 +47,7 @@ EXPORT int _ibv_query_gid_ex(struct ibv_context *context, uint32_t port_num,
 			     uint32_t gid_index, struct ibv_gid_entry *entry,
 			     uint32_t flags, size_t entry_size)
 {
+	NO_CANCEL;
 	const struct dev_ops *ops = edge_ops(context);
 	int ret = edge_check(ops, context);
 
@@ -58,6 +62,7 @@ EXPORT ssize_t _ibv_query_gid_table(struct ibv_context *context,
 				    struct ibv_gid_entry *entries, size_t max_entries,
 				    uint32_t flags, size_t entry_size)
 {
+	NO_CANCEL;
 	const struct dev_ops *ops = edge_ops(context);
 	int ret = edge_check(ops, context);
 
@@ -69,6 +74,7 @@ EXPORT ssize_t _ibv_query_gid_table(struct ibv_context *context,
 EXPORT int ibv_query_pkey(struct ibv_context *context, uint8_t port_num, int index,
 			  __be16 *pkey)
 {
+	NO_CANCEL;
 	const struct dev_ops *ops = edge_ops(context);
 	int ret = edge_check(ops, context);
 
@@ -79,6 +85,7 @@ EXPORT int ibv_query_pkey(struct ibv_context *context, uint8_t port_num, int ind
 
 EXPORT int ibv_get_pkey_index(struct ibv_context *context, uint8_t port_num, __be16 pkey)
 {
+	NO_CANCEL;
 	const struct dev_ops *ops = edge_ops(context);
 	int index = -1, ret = edge_check(ops, context);
 
@@ -95,6 +102,7 @@ EXPORT int ibv_query_gid_type(struct ibv_context *context, uint8_t port_num,
 EXPORT int ibv_query_gid_type(struct ibv_context *context, uint8_t port_num,
 			      unsigned int index, unsigned int *type)
 {
+	NO_CANCEL;
 	const struct dev_ops *ops = edge_ops(context);
 	int ret = edge_check(ops, context);
 
