@@ -16,7 +16,9 @@
  * the debt is 0 or there is none. The last getter in flight leaves as many tokens as
  * nodes, and no debt. */
 #include "base/evq.h"
+#include "base/cancel.h"
 #include "base/log.h"
+#include "base/state.h"
 #include "base/sys.h"
 
 #include <errno.h>
@@ -29,7 +31,7 @@
 static struct {
 	struct lock lock; /* guards head and each queue's owing and writers; leaf */
 	struct list head;
-} owing = { .lock = LOCK_INIT, .head = LIST_INIT(owing.head) };
+} owing PROCESS_STATE = { .lock = LOCK_INIT, .head = LIST_INIT(owing.head) };
 
 int evq_init(struct evq *q)
 {
@@ -145,7 +147,7 @@ static bool take_token(struct evq *q)
 	uint64_t token;
 	struct iovec iov = { &token, sizeof(token) };
 
-	return preadv2(q->fd, &iov, 1, -1, RWF_NOWAIT) == (ssize_t)sizeof(token);
+	return sys_preadv2(q->fd, &iov, 1, -1, RWF_NOWAIT) == (ssize_t)sizeof(token);
 }
 
 static void pay_debt_locked(struct evq *q) REQUIRES(q->lock)
@@ -160,7 +162,9 @@ int evq_get(struct evq *q, struct list **node)
 	ssize_t n;
 
 	for (;;) {
+		cancel_wait_begin();
 		n = read(q->fd, &token, sizeof(token));
+		cancel_wait_end();
 		if (n != (ssize_t)sizeof(token))
 			return n < 0 ? -errno : -EBADF;
 		lock_get(&q->lock);

@@ -48,7 +48,8 @@ void evq_settle(struct evq *q);
 
 /* Blocks as the fd's flags say. Returns 0 with q->lock HELD and *node popped
  * (so that the caller can account for it atomically with the removal), or
- * -errno (EAGAIN, EINTR, EBADF) with the lock not held. */
+ * -errno (EAGAIN, EINTR, EBADF) with the lock not held. A cancellation point while it
+ * waits, if the calling thread can be cancelled (base/cancel.h). */
 int evq_get(struct evq *q, struct list **node) NO_TSA;
 
 /* The caller has unlinked k nodes: reads their tokens back. */

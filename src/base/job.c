@@ -3,6 +3,7 @@
 
 #include "base/lock.h"
 #include "base/log.h"
+#include "base/state.h"
 #include "base/thread.h"
 
 #include <errno.h>
@@ -16,7 +17,7 @@ static struct {
 	struct list queue; /* struct job, nqueue of them */
 	unsigned nqueue;
 	unsigned threads, idle; /* idle: of these, those that wait for a job */
-} jobs = { .lock = LOCK_INIT, .queue = LIST_INIT(jobs.queue) };
+} jobs PROCESS_STATE = { .lock = LOCK_INIT, .queue = LIST_INIT(jobs.queue) };
 
 /* A poller's own jobs. */
 static _Thread_local struct {
@@ -141,13 +142,4 @@ void job_run_collected(void)
 
 		j->run(j);
 	}
-}
-
-void job_child(void)
-{
-	lock_init(&jobs.lock);
-	cond_init(&jobs.posted);
-	list_init(&jobs.queue);
-	jobs.nqueue = jobs.threads = jobs.idle = 0;
-	here.any = here.collecting = false;
 }

@@ -36,7 +36,4 @@ bool job_collected(void);
 /* No lock is held. */
 void job_run_collected(void);
 
-/* In a forked child: there are no jobs, and no threads for them. */
-void job_child(void);
-
 #endif

@@ -17,6 +17,7 @@
 #include "base/fdset.h"
 #include "base/lock.h"
 #include "base/log.h"
+#include "base/state.h"
 #include "base/sys.h"
 #include "base/thread.h"
 
@@ -32,15 +33,9 @@
 #define NEVER UINT64_MAX
 #define EXIT_TRIES 10000 /* the lock is held for less, unless by the thread that exits */
 
-enum loop_state {
-	LOOP_NONE,    /* not started */
-	LOOP_RUNNING,
-	LOOP_DEAD,    /* ran in the parent of this process */
-};
-
 static struct {
 	struct lock lock; /* leaf: nothing is called with it held */
-	enum loop_state state GUARDED_BY(lock);
+	bool running GUARDED_BY(lock);
 	int epfd, wakefd; /* set before the thread starts */
 	bool asleep GUARDED_BY(lock);
 	uint64_t until GUARDED_BY(lock); /* when the sleep ends by itself */
@@ -48,7 +43,7 @@ static struct {
 	unsigned ntimers GUARDED_BY(lock);
 	struct loop_work *work, **work_tail GUARDED_BY(lock);
 	struct list dead GUARDED_BY(lock); /* loop_fds that wait for done() */
-} loop = {
+} loop PROCESS_STATE = {
 	.lock = LOCK_INIT,
 	.epfd = -1,
 	.wakefd = -1,
@@ -324,9 +319,7 @@ static int start_locked(void) REQUIRES(loop.lock)
 	struct epoll_event ev = { .events = EPOLLIN };
 	int err;
 
-	if (loop.state == LOOP_DEAD)
-		return -ENODEV;
-	if (loop.state == LOOP_RUNNING)
+	if (loop.running)
 		return 0;
 	loop.epfd = fdset_take(epoll_create1(EPOLL_CLOEXEC));
 	err = loop.epfd < 0 ? -errno : 0;
@@ -345,20 +338,12 @@ static int start_locked(void) REQUIRES(loop.lock)
 		loop.epfd = loop.wakefd = -1;
 		return err;
 	}
-	loop.state = LOOP_RUNNING;
+	loop.running = true;
 	return 0;
 }
 
 void loop_child(void)
 {
-	/* Another thread of the parent may have held it. */
-	lock_init(&loop.lock);
-	lock_get(&loop.lock);
-	if (loop.state == LOOP_RUNNING)
-		loop.state = LOOP_DEAD;
-	loop.epfd = loop.wakefd = -1;
-	loop.asleep = false;
-	lock_put(&loop.lock);
 	in_loop = false;
 }
 
@@ -397,7 +382,7 @@ int loop_fd_add(struct loop_fd *lf)
 			lf->events = events;
 	}
 	lock_put(&loop.lock);
-	if (err && err != -ENODEV)
+	if (err)
 		log_info("descriptor %d cannot be watched: %s", lf->fd, strerror(-err));
 	return err;
 }
@@ -407,7 +392,7 @@ int loop_fd_mod(struct loop_fd *lf, uint32_t events)
 	int err = -ENODEV;
 
 	lock_get(&loop.lock);
-	if (loop.state == LOOP_RUNNING && !lf->gone)
+	if (loop.running && !lf->gone)
 		err = fd_change_locked(lf, events);
 	lock_put(&loop.lock);
 	return err;
@@ -418,7 +403,7 @@ void loop_fd_del(struct loop_fd *lf, void (*done)(struct loop_fd *lf))
 	bool sleeps = false;
 
 	lock_get(&loop.lock);
-	if (loop.state == LOOP_RUNNING && !lf->gone) {
+	if (loop.running && !lf->gone) {
 		if (fd_change_locked(lf, 0))
 			log_error("descriptor %d was closed under the progress "
 				  "thread: %m", lf->fd);
@@ -465,7 +450,7 @@ bool loop_timer_stop(struct loop_timer *t)
 	bool was;
 
 	lock_get(&loop.lock);
-	was = t->pending && loop.state == LOOP_RUNNING;
+	was = t->pending && loop.running;
 	if (was) {
 		heap_del_locked(t);
 		t->pending = false;
@@ -507,7 +492,7 @@ static struct {
 	bool done GUARDED_BY(lock);
 	void (*run)(void);
 	struct loop_work work;
-} at_exit = { .lock = LOCK_INIT };
+} at_exit PROCESS_STATE = { .lock = LOCK_INIT };
 
 static void run_at_exit(struct loop_work *w)
 {
@@ -529,7 +514,7 @@ static bool post_at_exit(void)
 			return false;
 		cpu_relax();
 	}
-	posted = loop.state == LOOP_RUNNING && !in_loop;
+	posted = loop.running && !in_loop;
 	if (posted) {
 		work_add_locked(&at_exit.work);
 		sleeps = must_wake_locked(0);

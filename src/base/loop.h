@@ -4,7 +4,7 @@
  * dev/interface.h.
  *
  * Callbacks run in that thread with no lock held. They must not block.
- * After fork the child has no loop: every function returns -ENODEV or does nothing.
+ * A forked child has none until it needs one (base/state.h).
  *
  * Lifetimes. An object that embeds a loop_fd, loop_timer or loop_work needs a reference
  * count: a registered fd, a pending timer and a queued work hold one reference each, as
@@ -54,7 +54,7 @@ struct loop_timer {
 
 /* (Re)arms t to fire at monotonic time `when` (ns). Returns true if it was not
  * pending before (take a reference), false if it only moved, or if there is no
- * loop (forked child; thread could not be started, which is logged). */
+ * loop (the thread could not be started, which is logged). */
 bool loop_timer_set(struct loop_timer *t, uint64_t when);
 
 /* Returns true if t was pending and will not fire (drop the reference); false
@@ -81,8 +81,8 @@ void loop_run_at_exit(void (*run)(void), uint64_t ns);
 /* True in the loop thread. */
 bool loop_here(void);
 
-/* In a forked child, from the one atfork handler: the thread is not there. A
- * loop that ran is dead for ever; one that never started may start. */
+/* In a forked child, from the one atfork handler, beside state_renew(): the thread that
+ * forked is not the loop thread. */
 void loop_child(void);
 
 /* Monotonic time in ns (CLOCK_MONOTONIC). */

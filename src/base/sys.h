@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* System calls to be made with locks held. The C library's functions of these names are
- * cancellation points (pthreads(7)). ibv_post_send() and ibv_poll_cq() are not: a thread
+ * cancellation points (pthreads(7)). ibv_post_send() and ibv_poll_cq() are not, and do not
+ * pay for NO_CANCEL (base/cancel.h): a thread
  * that is cancelled in one of them must not end inside a system call, with our locks
  * held. syscall() is no cancellation point.
  *
@@ -43,6 +44,7 @@
 #define sys_pwrite pwrite
 #define sys_preadv preadv
 #define sys_pwritev pwritev
+#define sys_preadv2 preadv2
 #define sys_ppoll ppoll
 #define sys_epoll_wait epoll_wait
 #define sys_nanosleep nanosleep
@@ -102,6 +104,11 @@ static inline ssize_t sys_preadv(int fd, const struct iovec *iov, int n, off_t a
 static inline ssize_t sys_pwritev(int fd, const struct iovec *iov, int n, off_t at)
 {
 	return syscall(SYS_pwritev, fd, iov, n, at, 0);
+}
+
+static inline ssize_t sys_preadv2(int fd, const struct iovec *iov, int n, off_t at, int flags)
+{
+	return syscall(SYS_preadv2, fd, iov, n, at, 0, flags);
 }
 
 /* The kernel writes the time that is left into *timeout. */

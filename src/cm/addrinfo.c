@@ -292,6 +292,7 @@ int cm_addrinfo_get(const char *node, const char *service,
 int rdma_getaddrinfo(const char *node, const char *service,
 		     const struct rdma_addrinfo *hints, struct rdma_addrinfo **res)
 {
+	NO_CANCEL;
 	int eai, r;
 
 	if (!res)

@@ -209,6 +209,7 @@ static int resolve(struct cm_id *id, const char *node, const char *service,
 int rdma_resolve_addrinfo(struct rdma_cm_id *id, const char *node,
 			  const char *service, const struct rdma_addrinfo *hints)
 {
+	NO_CANCEL;
 	int r = cm_id_check(id);
 
 	return cm_ret(r ? r : resolve(to_id(id), node, service, hints));

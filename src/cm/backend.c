@@ -1,27 +1,18 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Which backend this process has, and what a fork means for its objects. */
+/* Which backend this process has. A forked child begins anew (base/state.h): what it has
+ * from its parent can be freed only, and it makes its own. */
 #include "cm/backend.h"
 #include "cm/device.h"
 
-int cm_generation;
-
-static struct lock init_lock = LOCK_INIT;
+static struct lock init_lock PROCESS_STATE = LOCK_INIT;
+/* The same in a forked child, which has the libraries of its parent. */
 static const struct cm_backend *chosen GUARDED_BY(init_lock);
 /* chosen, once its init succeeded: the fast path without the lock. */
-static _Atomic(const struct cm_backend *) ready;
-
-static void fork_child(void)
-{
-	cm_generation++;
-	atomic_store(&ready, NULL);
-	lock_init(&init_lock);
-	cm_channel_fork_child();
-	cm_device_fork_child();
-}
+static _Atomic(const struct cm_backend *) ready PROCESS_STATE;
 
 static void watch_fork(void)
 {
-	pthread_atfork(NULL, NULL, fork_child);
+	pthread_atfork(NULL, NULL, state_renew);
 }
 
 static int choose(const struct cm_backend **out)

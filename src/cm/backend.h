@@ -141,9 +141,4 @@ const struct cm_backend *cm_backend_get(int *err);
 /* Unit tests: this backend from now on. */
 void cm_backend_use(const struct cm_backend *be);
 
-/* Grows by one in each forked child: objects of an older generation belong to
- * the parent. Calls on them answer ENODEV and destroying them frees memory
- * only; no lock of theirs may be taken, for it may have been held at the fork. */
-extern int cm_generation;
-
 #endif

@@ -16,7 +16,7 @@ static struct {
 	struct lock lock; /* leaf */
 	struct cm_channel *kept[DESTROYED_KEPT] GUARDED_BY(lock);
 	unsigned next GUARDED_BY(lock);
-} destroyed = { .lock = LOCK_INIT };
+} destroyed PROCESS_STATE = { .lock = LOCK_INIT };
 
 static void keep_destroyed(struct cm_channel *ch)
 {
@@ -32,11 +32,6 @@ static void keep_destroyed(struct cm_channel *ch)
 	free(oldest);
 }
 
-void cm_channel_fork_child(void)
-{
-	lock_init(&destroyed.lock);
-}
-
 int cm_channel_new(const struct cm_backend *be, struct cm_channel **out)
 {
 	struct cm_channel *ch = calloc(1, sizeof(*ch));
@@ -45,7 +40,7 @@ int cm_channel_new(const struct cm_backend *be, struct cm_channel **out)
 	if (!ch)
 		return -ENOMEM;
 	ch->be = be;
-	ch->generation = cm_generation;
+	ch->generation = state_generation();
 	ch->q.fd = -1;
 	/* A backend that does not use the queue has a valid, empty one. */
 	lock_init(&ch->q.lock);
@@ -102,7 +97,7 @@ void cm_channel_free(struct cm_channel *ch)
 	struct list events;
 	int fd, ids;
 
-	if (ch->generation != cm_generation) {
+	if (state_is_old(ch->generation)) {
 		close(ch->pub.fd);
 		free(ch);
 		return;
@@ -148,6 +143,7 @@ void cm_channel_detach(struct cm_channel *ch)
 
 struct rdma_event_channel *rdma_create_event_channel(void)
 {
+	NO_CANCEL;
 	const struct cm_backend *be;
 	struct cm_channel *ch;
 	int r = 0;
@@ -164,6 +160,8 @@ struct rdma_event_channel *rdma_create_event_channel(void)
 
 void rdma_destroy_event_channel(struct rdma_event_channel *channel)
 {
+	NO_CANCEL;
+
 	if (channel)
 		cm_channel_free(to_channel(channel));
 }

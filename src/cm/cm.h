@@ -11,9 +11,11 @@
 #ifndef ANYRDMA_CM_CM_H
 #define ANYRDMA_CM_CM_H
 
+#include "base/cancel.h"
 #include "base/evq.h"
 #include "base/list.h"
 #include "base/lock.h"
+#include "base/state.h"
 #include "cm/api.h"
 
 #include <stdbool.h>
@@ -49,7 +51,7 @@ struct cm_channel {
 			 * memory waits for them, events are dropped */
 	void *be_priv;	/* kernel backend: wake.c */
 	atomic_int ids; /* ids attached */
-	int generation; /* of the process that made it (backend.c, fork) */
+	uint32_t generation; /* in which it was made (base/state.h) */
 };
 
 struct cm_device;    /* one entry of the device table, cm/device.h */
@@ -60,7 +62,7 @@ struct cm_id {
 	const struct cm_backend *be;
 	void *be_id;		/* the backend's own object */
 	bool sync;		/* owns its private channel, calls block */
-	int generation;		/* as in cm_channel */
+	uint32_t generation;	/* as in cm_channel */
 	struct cm_device *dev;	/* reference, or NULL while unbound */
 
 	struct lock apply;	/* held while an event is applied to the id (event.c) and
@@ -132,7 +134,7 @@ struct cm_event {
 	int tid;		  /* thread that fetched it, for the log */
 	uint32_t nth;		  /* of charge's fetched events */
 	uint64_t fetched_at;	  /* ns */
-	int generation;		  /* as in cm_channel; set when fetched */
+	uint32_t generation;	  /* as in cm_channel; set when fetched */
 	uint8_t priv[256];
 };
 
@@ -186,7 +188,6 @@ void cm_event_unget(struct cm_channel *ch, struct list *evs);
 /* Channel without public checks. */
 int cm_channel_new(const struct cm_backend *be, struct cm_channel **out);
 void cm_channel_free(struct cm_channel *ch);
-void cm_channel_fork_child(void);
 /* Ids hold their channel's memory. */
 void cm_channel_attach(struct cm_channel *ch);
 void cm_channel_detach(struct cm_channel *ch);

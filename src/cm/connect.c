@@ -119,6 +119,7 @@ static int connect_id(struct cm_id *id, const struct rdma_conn_param *p)
 
 int rdma_connect(struct rdma_cm_id *id, struct rdma_conn_param *conn_param)
 {
+	NO_CANCEL;
 	int r = cm_id_check(id);
 
 	return cm_ret(r ? r : connect_id(to_id(id), conn_param));
@@ -198,6 +199,7 @@ static int accept_id(struct cm_id *id, const struct rdma_conn_param *p)
 
 int rdma_accept(struct rdma_cm_id *id, struct rdma_conn_param *conn_param)
 {
+	NO_CANCEL;
 	int r = cm_id_check(id);
 
 	return cm_ret(r ? r : accept_id(to_id(id), conn_param));
@@ -217,17 +219,22 @@ static int reject(struct rdma_cm_id *pub, uint8_t reason, const void *data,
 int rdma_reject(struct rdma_cm_id *id, const void *private_data,
 		uint8_t private_data_len)
 {
+	NO_CANCEL;
+
 	return reject(id, CM_REJ_CONSUMER, private_data, private_data_len);
 }
 
 int rdma_reject_ece(struct rdma_cm_id *id, const void *private_data,
 		    uint8_t private_data_len)
 {
+	NO_CANCEL;
+
 	return reject(id, CM_REJ_ECE, private_data, private_data_len);
 }
 
 int rdma_establish(struct rdma_cm_id *id)
 {
+	NO_CANCEL;
 	int r = cm_id_check(id);
 
 	if (r)
@@ -241,6 +248,7 @@ int rdma_establish(struct rdma_cm_id *id)
 
 int rdma_notify(struct rdma_cm_id *id, enum ibv_event_type event)
 {
+	NO_CANCEL;
 	int r = cm_id_check(id);
 
 	if (!r)
@@ -267,6 +275,7 @@ static int disconnect(struct cm_id *id)
 
 int rdma_disconnect(struct rdma_cm_id *id)
 {
+	NO_CANCEL;
 	int r = cm_id_check(id);
 
 	return cm_ret(r ? r : disconnect(to_id(id)));

@@ -21,16 +21,10 @@ struct entry {
 	bool failed;  /* could not be opened: skipped, so that others still work */
 };
 
-static struct lock table_lock = LOCK_INIT;
-static struct list table GUARDED_BY(table_lock) = LIST_INIT(table);
+static struct lock table_lock PROCESS_STATE = LOCK_INIT;
+static struct list table GUARDED_BY(table_lock) PROCESS_STATE = LIST_INIT(table);
 /* The newest list, kept: it holds the ibv_devices that are not open. */
-static struct ibv_device **list_now GUARDED_BY(table_lock);
-
-void cm_device_fork_child(void) NO_TSA
-{
-	lock_init(&table_lock);
-	list_init(&table);
-}
+static struct ibv_device **list_now GUARDED_BY(table_lock) PROCESS_STATE;
 
 static struct entry *find_ibdev_locked(struct ibv_device *ibdev) REQUIRES(table_lock)
 {
@@ -97,7 +91,7 @@ static int sync_locked(void) REQUIRES(table_lock)
 	list_for_each_safe(e, tmp, &table, link)
 		drop_if_unused_locked(e);
 	old = list_now;
-	list_now = now; /* at no moment a freed one: a fork may come between */
+	list_now = now;
 	if (old)
 		ibv_free_device_list(old);
 	return r;
@@ -240,6 +234,7 @@ int cm_device_xrcd(struct cm_device *dev, struct ibv_xrcd **out)
 
 struct ibv_context **rdma_get_devices(int *num_devices)
 {
+	NO_CANCEL;
 	struct ibv_context **list = NULL;
 	struct entry *e;
 	int err = 0, n = 0;
@@ -279,6 +274,7 @@ out:
 
 void rdma_free_devices(struct ibv_context **list)
 {
+	NO_CANCEL;
 	struct entry *e, *tmp;
 	int i;
 

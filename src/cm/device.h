@@ -28,7 +28,4 @@ void cm_device_put(struct cm_device *dev);
 /* The device's default XRC domain. */
 int cm_device_xrcd(struct cm_device *dev, struct ibv_xrcd **out);
 
-/* The parent's table is not ours; its locks may be held. */
-void cm_device_fork_child(void);
-
 #endif

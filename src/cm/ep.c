@@ -27,6 +27,8 @@ static int make_passive(struct cm_id *id, const struct rdma_addrinfo *res,
 
 static int make_route(struct cm_id *id, const struct rdma_addrinfo *res)
 {
+	NO_CANCEL; /* the second: nobody else knows the id */
+
 	if (!res->ai_route_len)
 		return rdma_resolve_route(&id->pub, RESOLVE_MS) ? -errno : 0;
 	if (rdma_set_option(&id->pub, RDMA_OPTION_IB, RDMA_OPTION_IB_PATH,
@@ -63,6 +65,7 @@ static int make_active(struct cm_id *id, const struct rdma_addrinfo *res,
 int rdma_create_ep(struct rdma_cm_id **id, struct rdma_addrinfo *res,
 		   struct ibv_pd *pd, struct ibv_qp_init_attr *qp_init_attr)
 {
+	NO_CANCEL;
 	struct cm_id *new;
 	int r = 0;
 
@@ -88,6 +91,8 @@ int rdma_create_ep(struct rdma_cm_id **id, struct rdma_addrinfo *res,
 
 void rdma_destroy_ep(struct rdma_cm_id *id)
 {
+	NO_CANCEL;
+
 	if (!id)
 		return;
 	rdma_destroy_qp(id);

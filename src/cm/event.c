@@ -259,6 +259,7 @@ bool cm_event_apply(struct cm_event *ev)
 int rdma_get_cm_event(struct rdma_event_channel *channel,
 		      struct rdma_cm_event **event)
 {
+	NO_CANCEL;
 	struct cm_channel *ch;
 	struct cm_event *ev;
 	int r;
@@ -268,7 +269,7 @@ int rdma_get_cm_event(struct rdma_event_channel *channel,
 					 channel ? "place for the event" :
 						   "event channel"));
 	ch = to_channel(channel);
-	if (ch->generation != cm_generation)
+	if (state_is_old(ch->generation))
 		return cm_ret(log_refuse(ENODEV,
 					 "event channel %p belongs to the parent process",
 					 (void *)ch));
@@ -283,12 +284,13 @@ int rdma_get_cm_event(struct rdma_event_channel *channel,
 
 int rdma_ack_cm_event(struct rdma_cm_event *event)
 {
+	NO_CANCEL;
 	struct cm_event *ev;
 
 	if (!event)
 		return cm_ret(log_refuse(EINVAL, "no event given"));
 	ev = container_of(event, struct cm_event, pub);
-	if (ev->generation != cm_generation)
+	if (state_is_old(ev->generation))
 		cm_event_free(ev); /* the id may be gone, and nobody waits */
 	else
 		cm_event_ack(ev);
@@ -298,6 +300,7 @@ int rdma_ack_cm_event(struct rdma_cm_event *event)
 int rdma_write_cm_event(struct rdma_cm_id *id, enum rdma_cm_event_type event,
 			int status, uint64_t arg)
 {
+	NO_CANCEL;
 	int r = cm_id_check(id);
 
 	if (r)

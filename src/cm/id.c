@@ -11,7 +11,7 @@ int cm_id_check(const struct rdma_cm_id *id)
 {
 	if (!id)
 		return log_refuse(EINVAL, "no id given");
-	if (container_of(id, struct cm_id, pub)->generation != cm_generation)
+	if (state_is_old(container_of(id, struct cm_id, pub)->generation))
 		return log_refuse(ENODEV, "id %p belongs to the parent process",
 				  (const void *)id);
 	return 0;
@@ -69,7 +69,7 @@ int cm_id_new(struct cm_channel *channel, enum rdma_port_space ps,
 			goto free_id;
 		id->sync = true;
 	}
-	id->generation = cm_generation;
+	id->generation = state_generation();
 	id->pub.channel = &ch->pub;
 	id->pub.context = context;
 	id->pub.ps = ps;
@@ -127,7 +127,7 @@ int cm_id_free(struct cm_id *id)
 	uint32_t delivered = 0, fetched;
 	int r;
 
-	if (id->generation != cm_generation)
+	if (state_is_old(id->generation))
 		return free_in_child(id);
 
 	cm_addrinfo_cancel(id);
@@ -161,7 +161,7 @@ static int check_channel(const struct rdma_event_channel *channel)
 	if (!channel)
 		return 0;
 	ch = container_of(channel, struct cm_channel, pub);
-	if (ch->generation != cm_generation)
+	if (state_is_old(ch->generation))
 		return log_refuse(ENODEV, "event channel %p belongs to the parent process",
 				  (const void *)ch);
 	return 0;
@@ -170,6 +170,7 @@ static int check_channel(const struct rdma_event_channel *channel)
 int rdma_create_id(struct rdma_event_channel *channel, struct rdma_cm_id **id,
 		   void *context, enum rdma_port_space ps)
 {
+	NO_CANCEL;
 	enum ibv_qp_type type = IBV_QPT_RC;
 	struct cm_id *new;
 	int r = 0;
@@ -193,6 +194,8 @@ int rdma_create_id(struct rdma_event_channel *channel, struct rdma_cm_id **id,
 
 int rdma_destroy_id(struct rdma_cm_id *id)
 {
+	NO_CANCEL;
+
 	if (!id)
 		return cm_ret(log_refuse(EINVAL, "no id given"));
 	return cm_ret(cm_id_free(to_id(id)));
@@ -251,6 +254,7 @@ static int migrate(struct cm_id *id, struct cm_channel *channel)
 
 int rdma_migrate_id(struct rdma_cm_id *id, struct rdma_event_channel *channel)
 {
+	NO_CANCEL;
 	int r = cm_id_check(id);
 
 	if (!r)

@@ -7,6 +7,7 @@
 
 int rdma_listen(struct rdma_cm_id *id, int backlog)
 {
+	NO_CANCEL;
 	int r = cm_id_check(id);
 
 	if (!r)
@@ -79,6 +80,7 @@ reject:
 
 int rdma_get_request(struct rdma_cm_id *listen, struct rdma_cm_id **id)
 {
+	NO_CANCEL;
 	int r = cm_id_check(listen);
 
 	if (!r && !id)

@@ -40,6 +40,7 @@ static int join(struct cm_id *id, const struct sockaddr *addr, uint16_t flags,
 
 int rdma_join_multicast(struct rdma_cm_id *id, struct sockaddr *addr, void *context)
 {
+	NO_CANCEL;
 	int r = cm_id_check(id);
 
 	return cm_ret(r ? r : join(to_id(id), addr, RDMA_MC_JOIN_FLAG_FULLMEMBER,
@@ -49,6 +50,7 @@ int rdma_join_multicast(struct rdma_cm_id *id, struct sockaddr *addr, void *cont
 int rdma_join_multicast_ex(struct rdma_cm_id *id,
 			   struct rdma_cm_join_mc_attr_ex *mc_join_attr, void *context)
 {
+	NO_CANCEL;
 	int r = cm_id_check(id);
 
 	if (!r && !mc_join_attr)
@@ -120,6 +122,7 @@ static int leave(struct cm_id *id, const struct sockaddr *addr)
 
 int rdma_leave_multicast(struct rdma_cm_id *id, struct sockaddr *addr)
 {
+	NO_CANCEL;
 	int r = cm_id_check(id);
 
 	return cm_ret(r ? r : leave(to_id(id), addr));

@@ -5,6 +5,7 @@
 int rdma_set_option(struct rdma_cm_id *id, int level, int optname, void *optval,
 		    size_t optlen)
 {
+	NO_CANCEL;
 	int r = cm_id_check(id);
 
 	if (!r && !optval && optlen)

@@ -276,6 +276,7 @@ undo:
 
 int rdma_create_qp_ex(struct rdma_cm_id *id, struct ibv_qp_init_attr_ex *qp_init_attr)
 {
+	NO_CANCEL;
 	int r = cm_id_check(id);
 
 	if (!r && !qp_init_attr)
@@ -291,6 +292,7 @@ int rdma_create_qp_ex(struct rdma_cm_id *id, struct ibv_qp_init_attr_ex *qp_init
 int rdma_create_qp(struct rdma_cm_id *id, struct ibv_pd *pd,
 		   struct ibv_qp_init_attr *qp_init_attr)
 {
+	NO_CANCEL;
 	struct ibv_qp_init_attr_ex ex;
 	int r;
 
@@ -310,13 +312,14 @@ int rdma_create_qp(struct rdma_cm_id *id, struct ibv_pd *pd,
 
 void rdma_destroy_qp(struct rdma_cm_id *id)
 {
+	NO_CANCEL;
 	struct cm_id *p;
 	struct ibv_qp *qp;
 
 	if (!id)
 		return;
 	p = to_id(id);
-	if (p->generation != cm_generation) {
+	if (state_is_old(p->generation)) {
 		qp = id->qp;
 		id->qp = NULL;
 	} else {
@@ -336,6 +339,7 @@ void rdma_destroy_qp(struct rdma_cm_id *id)
 int rdma_init_qp_attr(struct rdma_cm_id *id, struct ibv_qp_attr *qp_attr,
 		      int *qp_attr_mask)
 {
+	NO_CANCEL;
 	int r = cm_id_check(id);
 
 	if (!r && (!qp_attr || !qp_attr_mask))

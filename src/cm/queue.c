@@ -205,10 +205,11 @@ static uint64_t now_ns(void)
 
 static int own_tid(void)
 {
-	static __thread int tid, generation = -1;
+	static __thread int tid;
+	static __thread uint32_t generation;
 
-	if (generation != cm_generation) {
-		generation = cm_generation;
+	if (state_is_old(generation)) {
+		generation = state_generation();
 		tid = gettid();
 	}
 	return tid;
@@ -220,7 +221,7 @@ static void hold(struct cm_event *ev)
 
 	ev->tid = own_tid();
 	ev->fetched_at = now_ns();
-	ev->generation = cm_generation;
+	ev->generation = state_generation();
 	lock_get(&id->lock);
 	ev->nth = ++id->fetched;
 	list_add_tail(&id->holders, &ev->link);

@@ -19,6 +19,7 @@ static int bind_addr(struct cm_id *id, const struct sockaddr *addr)
 
 int rdma_bind_addr(struct rdma_cm_id *id, struct sockaddr *addr)
 {
+	NO_CANCEL;
 	int r = cm_id_check(id);
 
 	return cm_ret(r ? r : bind_addr(to_id(id), addr));
@@ -47,6 +48,7 @@ static int resolve_addr(struct cm_id *id, const struct sockaddr *src,
 int rdma_resolve_addr(struct rdma_cm_id *id, struct sockaddr *src_addr,
 		      struct sockaddr *dst_addr, int timeout_ms)
 {
+	NO_CANCEL;
 	int r = cm_id_check(id);
 
 	return cm_ret(r ? r : resolve_addr(to_id(id), src_addr, dst_addr, timeout_ms));
@@ -68,6 +70,7 @@ static int resolve_route(struct cm_id *id, int timeout_ms)
 
 int rdma_resolve_route(struct rdma_cm_id *id, int timeout_ms)
 {
+	NO_CANCEL;
 	int r = cm_id_check(id);
 
 	return cm_ret(r ? r : resolve_route(to_id(id), timeout_ms));

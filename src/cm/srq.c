@@ -69,6 +69,7 @@ static int create_srq(struct cm_id *id, struct ibv_srq_init_attr_ex *attr)
 
 int rdma_create_srq_ex(struct rdma_cm_id *id, struct ibv_srq_init_attr_ex *attr)
 {
+	NO_CANCEL;
 	int r = cm_id_check(id);
 
 	if (!r && !attr)
@@ -79,6 +80,7 @@ int rdma_create_srq_ex(struct rdma_cm_id *id, struct ibv_srq_init_attr_ex *attr)
 int rdma_create_srq(struct rdma_cm_id *id, struct ibv_pd *pd,
 		    struct ibv_srq_init_attr *attr)
 {
+	NO_CANCEL;
 	struct ibv_srq_init_attr_ex ex;
 	int r;
 
@@ -101,6 +103,8 @@ int rdma_create_srq(struct rdma_cm_id *id, struct ibv_pd *pd,
 
 void rdma_destroy_srq(struct rdma_cm_id *id)
 {
+	NO_CANCEL;
+
 	if (!id || !id->srq)
 		return;
 	ibv_destroy_srq(id->srq);

@@ -58,38 +58,59 @@ static int result_of(enum cm_sync_op op, const struct rdma_cm_event *ev)
 	return -abs(ev->status);
 }
 
-int cm_sync_complete(struct cm_id *id, enum cm_sync_op op)
+/* Events that were fetched while others were waited for. */
+struct kept {
+	struct cm_id *id;
+	struct list events;
+};
+
+static void put_back(void *arg)
+{
+	struct kept *k = arg;
+	struct cm_channel *ch = to_channel(k->id->pub.channel);
+
+	if (list_empty(&k->events))
+		return;
+	cm_event_unget(ch, &k->events);
+	if (k->id->be->event_unget)
+		k->id->be->event_unget(ch);
+}
+
+static int wait_for(struct cm_id *id, enum cm_sync_op op, struct kept *kept)
 {
 	struct cm_channel *ch = to_channel(id->pub.channel);
 	struct cm_event *ev;
-	struct list others;
+	int r;
+
+	for (;;) {
+		r = id->be->event_get(ch, &ev);
+		if (r)
+			return r;
+		if (!((completes[op] | BIT(DEVICE_REMOVAL)) >> ev->pub.event & 1)) {
+			log_debug("id %p: %s is kept for later", (void *)id,
+				  rdma_event_str(ev->pub.event));
+			cm_event_unhold(ev);
+			list_add_tail(&kept->events, &ev->link);
+			continue;
+		}
+		if (cm_event_apply(ev)) {
+			id->pub.event = &ev->pub;
+			return result_of(op, &ev->pub);
+		}
+	}
+}
+
+int cm_sync_complete(struct cm_id *id, enum cm_sync_op op)
+{
+	struct kept kept = { .id = id };
 	int r;
 
 	if (!id->sync)
 		return 0;
 	cm_sync_clear(id);
-	list_init(&others);
-	for (;;) {
-		r = id->be->event_get(ch, &ev);
-		if (r)
-			break;
-		if (!((completes[op] | BIT(DEVICE_REMOVAL)) >> ev->pub.event & 1)) {
-			log_debug("id %p: %s is kept for later", (void *)id,
-				  rdma_event_str(ev->pub.event));
-			cm_event_unhold(ev);
-			list_add_tail(&others, &ev->link);
-			continue;
-		}
-		if (cm_event_apply(ev)) {
-			id->pub.event = &ev->pub;
-			r = result_of(op, &ev->pub);
-			break;
-		}
-	}
-	if (!list_empty(&others)) {
-		cm_event_unget(ch, &others);
-		if (id->be->event_unget)
-			id->be->event_unget(ch);
-	}
+	list_init(&kept.events);
+	pthread_cleanup_push(put_back, &kept); /* the thread may be cancelled here */
+	r = wait_for(id, op, &kept);
+	pthread_cleanup_pop(1);
 	return r;
 }

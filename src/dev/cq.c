@@ -2,13 +2,14 @@
 /* Completion queues: a ring under one lock, filled by the loop thread and by
  * pollers of any thread at once. */
 #include "base/log.h"
+#include "base/state.h"
 #include "dev/poll.h"
 #include "dev/verbs.h"
 
 #include <errno.h>
 #include <stdlib.h>
 
-static atomic_int count;
+static atomic_int count PROCESS_STATE;
 
 static uint32_t pow2_above(uint32_t n)
 {

@@ -4,6 +4,7 @@
 #include "base/be.h"
 #include "base/fdset.h"
 #include "base/log.h"
+#include "base/state.h"
 #include "dev/gid.h"
 #include "dev/verbs.h"
 
@@ -37,8 +38,8 @@ static struct device_block the_device = {
 	},
 };
 
-static struct lock device_lock = LOCK_INIT;
-static struct list contexts = LIST_INIT(contexts); /* device_lock */
+static struct lock device_lock PROCESS_STATE = LOCK_INIT;
+static struct list contexts PROCESS_STATE = LIST_INIT(contexts); /* device_lock */
 
 struct ibv_device *device_the(void)
 {
@@ -144,6 +145,7 @@ int device_open(struct ibv_device *dev, struct dev_ctx **out)
 				  strerror(-ret));
 	}
 	atomic_init(&ctx->refs, 1);
+	ctx->generation = state_generation();
 	ctx_fill(ctx);
 	lock_get(&device_lock);
 	list_add_tail(&contexts, &ctx->link);

@@ -3,30 +3,24 @@
  *
  * The child has no loop thread, and any lock may be held for ever, by a thread that the
  * child does not have. So nothing is repaired: our descriptors are closed (else the child
- * keeps listeners and connections open), and the table of verbs is removed (dev_ops()),
- * so that src/verbs refuses every call. This is not done in a process that forks before
- * it opens the device: opening it installs the handler. */
+ * keeps listeners and connections open), and the child begins with the state of a process
+ * that has not used the device yet (base/state.h). Objects of the parent are old there:
+ * src/verbs refuses calls on them. */
 #include "base/fdset.h"
-#include "base/job.h"
 #include "base/loop.h"
+#include "base/state.h"
 #include "dev/verbs.h"
 
 static void in_child(void)
 {
-	atomic_store(&dev_ops_current, NULL);
-	loop_child();
-	job_child();
 	fdset_child();
+	loop_child();
+	state_renew();
 }
 
 static void install(void)
 {
 	pthread_atfork(NULL, NULL, in_child);
-}
-
-bool fork_dead(void)
-{
-	return !dev_ops();
 }
 
 void fork_watch(void)

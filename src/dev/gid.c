@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "base/loop.h"
 #include "base/nl.h"
+#include "base/state.h"
 #include "dev/dev.h"
 #include "dev/gid_table.h"
 
@@ -15,11 +16,12 @@
 
 enum { MAX_WATCHERS = 8 };
 
-static struct lock gid_lock = LOCK_INIT;
-static struct gid_table table;		     /* gid_lock */
-static bool loaded;			     /* gid_lock */
-static bool watching;			     /* gid_lock */
-static void (*watchers[MAX_WATCHERS])(void); /* gid_lock */
+static struct lock gid_lock PROCESS_STATE = LOCK_INIT;
+/* Under gid_lock. */
+static struct gid_table table PROCESS_STATE;
+static bool loaded PROCESS_STATE;
+static bool watching PROCESS_STATE;
+static void (*watchers[MAX_WATCHERS])(void) PROCESS_STATE;
 
 static bool is_hole(const union ibv_gid *gid)
 {
@@ -214,7 +216,11 @@ static void watch_ready(struct loop_fd *lf, uint32_t revents)
 		gid_refresh();
 }
 
-static struct loop_fd watch_fd = { .fd = -1, .events = EPOLLIN, .ready = watch_ready };
+static struct loop_fd watch_fd PROCESS_STATE = {
+	.fd = -1,
+	.events = EPOLLIN,
+	.ready = watch_ready,
+};
 
 void gid_watch_start(void)
 {

@@ -23,6 +23,7 @@
  * use regions too, by a table of their own (share.h). */
 #include "base/guard.h"
 #include "base/log.h"
+#include "base/state.h"
 #include "dev/mr_slot.h"
 #include "dev/share.h"
 #include "dev/verbs.h"
@@ -43,13 +44,21 @@ enum {
 	KEEP_FREE = 64, /* while there are fewer free slots, new ones are used */
 };
 
-static struct lock table_lock = LOCK_INIT;
-static _Atomic(struct mr_slot *) chunks[CHUNKS]; /* written under table_lock */
-static uint32_t used;				 /* table_lock: slots ever given out */
-static uint32_t regions, windows;		 /* table_lock: of these, given out now */
-static struct mr_slot *free_head, **free_tail = &free_head; /* table_lock */
-static uint32_t nfree;					    /* table_lock */
-static uint32_t key_mul, key_inv, key_xor; /* fixed before the first slot */
+static struct lock table_lock PROCESS_STATE = LOCK_INIT;
+/* Written under table_lock. */
+static _Atomic(struct mr_slot *) chunks[CHUNKS] PROCESS_STATE;
+/* Under table_lock. */
+static struct {
+	uint32_t used;		   /* slots ever given out */
+	uint32_t regions, windows; /* of these, given out now */
+	struct mr_slot *free_head, **free_tail;
+	uint32_t nfree;
+} slots PROCESS_STATE = { .free_tail = &slots.free_head };
+/* Fixed before the first slot. */
+static struct {
+	pthread_once_t once;
+	uint32_t mul, inv, xor;
+} keys PROCESS_STATE = { .once = PTHREAD_ONCE_INIT };
 
 static uint32_t random32(void)
 {
@@ -67,34 +76,32 @@ static uint32_t random32(void)
 
 static void key_init(void)
 {
-	key_mul = (random32() | 1) & KEY_MASK;
+	keys.mul = (random32() | 1) & KEY_MASK;
 	/* Newton's iteration: an odd number is its own inverse mod 8, and each
 	 * step doubles the bits that are right: 3, 6, 12, 24. */
-	key_inv = key_mul;
+	keys.inv = keys.mul;
 	for (int i = 0; i < 4; i++)
-		key_inv = key_inv * (2 - key_mul * key_inv) & KEY_MASK;
+		keys.inv = keys.inv * (2 - keys.mul * keys.inv) & KEY_MASK;
 	/* No slot has 24 bits of zeros: the key 0 is none, whatever the tag. */
 	do
-		key_xor = random32() & KEY_MASK;
-	while ((key_xor * key_inv & KEY_MASK) < SLOTS);
+		keys.xor = random32() & KEY_MASK;
+	while ((keys.xor * keys.inv & KEY_MASK) < SLOTS);
 }
 
 static void keys_init(void)
 {
 	key_init();
-	share_init(key_xor, key_inv);
+	share_init(keys.xor, keys.inv);
 }
 
 void mr_keys_init(void)
 {
-	static pthread_once_t once = PTHREAD_ONCE_INIT;
-
-	pthread_once(&once, keys_init);
+	pthread_once(&keys.once, keys_init);
 }
 
 static uint32_t key_make(uint32_t index, uint8_t tag)
 {
-	return (((index * key_mul & KEY_MASK) ^ key_xor) << 8) | tag;
+	return (((index * keys.mul & KEY_MASK) ^ keys.xor) << 8) | tag;
 }
 
 uint32_t slot_key(const struct mr_slot *s)
@@ -104,7 +111,7 @@ uint32_t slot_key(const struct mr_slot *s)
 
 struct mr_slot *slot_find(uint32_t key)
 {
-	uint32_t index = ((key >> 8) ^ key_xor) * key_inv & KEY_MASK;
+	uint32_t index = ((key >> 8) ^ keys.xor) * keys.inv & KEY_MASK;
 	struct mr_slot *chunk;
 
 	if (index >= SLOTS)
@@ -116,7 +123,7 @@ struct mr_slot *slot_find(uint32_t key)
 static struct mr_slot *slot_fresh_locked(void)
 {
 	struct mr_slot *chunk;
-	uint32_t i = used;
+	uint32_t i = slots.used;
 
 	lock_assert_held(&table_lock);
 	if (i >= SLOTS)
@@ -131,7 +138,7 @@ static struct mr_slot *slot_fresh_locked(void)
 			chunk[k].index = i + k;
 		atomic_store_explicit(&chunks[i / CHUNK], chunk, memory_order_release);
 	}
-	used++;
+	slots.used++;
 	return &atomic_load_explicit(&chunks[i / CHUNK], memory_order_relaxed)[i % CHUNK];
 }
 
@@ -145,14 +152,14 @@ static struct mr_slot *slot_take_locked(void)
 	struct mr_slot *s = NULL;
 
 	lock_assert_held(&table_lock);
-	if (nfree <= KEEP_FREE)
+	if (slots.nfree <= KEEP_FREE)
 		s = slot_fresh_locked();
-	if (!s && free_head) {
-		s = free_head;
-		free_head = s->next_free;
-		if (!free_head)
-			free_tail = &free_head;
-		nfree--;
+	if (!s && slots.free_head) {
+		s = slots.free_head;
+		slots.free_head = s->next_free;
+		if (!slots.free_head)
+			slots.free_tail = &slots.free_head;
+		slots.nfree--;
 	}
 	return s;
 }
@@ -160,7 +167,7 @@ static struct mr_slot *slot_take_locked(void)
 struct mr_slot *slot_alloc(enum slot_kind kind)
 {
 	bool window = kind == SLOT_MW1 || kind == SLOT_MW2;
-	uint32_t *count = window ? &windows : &regions;
+	uint32_t *count = window ? &slots.windows : &slots.regions;
 	struct mr_slot *s = NULL;
 
 	lock_get(&table_lock);
@@ -186,11 +193,11 @@ void slot_free(struct mr_slot *s)
 {
 	s->pd = NULL;
 	lock_get(&table_lock);
-	--*(is_window(s) ? &windows : &regions);
+	--*(is_window(s) ? &slots.windows : &slots.regions);
 	s->next_free = NULL;
-	*free_tail = s;
-	free_tail = &s->next_free;
-	nfree++;
+	*slots.free_tail = s;
+	slots.free_tail = &s->next_free;
+	slots.nfree++;
 	lock_put(&table_lock);
 }
 

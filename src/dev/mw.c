@@ -17,6 +17,7 @@
  *
  * Numbers such as o10-37.2.30 are clauses of the InfiniBand specification. */
 #include "base/log.h"
+#include "base/state.h"
 #include "dev/mr_slot.h"
 #include "dev/transport.h"
 #include "dev/verbs.h"
@@ -31,7 +32,7 @@
 /* Guards the slots of windows, except the words that users count and compare, and which
  * windows are bound to a region. It is held while unbind_locked() waits for users of a
  * window: those are threads of this process that copy, and do not need the lock. */
-static struct lock bind_lock = LOCK_INIT;
+static struct lock bind_lock PROCESS_STATE = LOCK_INIT;
 
 static void unbind_locked(struct mr_slot *s)
 {

@@ -6,6 +6,7 @@
  * with the first null region, and kept. */
 #include "base/fdset.h"
 #include "base/log.h"
+#include "base/state.h"
 #include "dev/verbs.h"
 
 #include <errno.h>
@@ -14,8 +15,9 @@
 
 enum { SINK = 2 << 20 }; /* bytes of the file: more of it costs memory, less mappings */
 
-static struct lock null_lock = LOCK_INIT; /* guards making them */
-static void *zeros, *sink; /* fixed before the first null region has a key */
+static struct lock null_lock PROCESS_STATE = LOCK_INIT; /* guards making them */
+/* Fixed before the first null region has a key. */
+static void *zeros PROCESS_STATE, *sink PROCESS_STATE;
 
 static void *map_zeros(void)
 {

@@ -13,7 +13,8 @@
 
 struct dev_object {
 	struct ibv_context *context;
-	uint32_t handle; /* unlike that of any other object of any kind */
+	uint32_t handle;     /* unlike that of any other object of any kind */
+	uint32_t generation; /* of the process when it was made: base/state.h */
 };
 
 void object_init(struct dev_object *o, struct ibv_context *context);

@@ -258,8 +258,6 @@ const struct dev_ops *_Atomic dev_ops_current = &dev_ops_device;
 
 int dev_ops_put_in_front(const struct dev_ops *front)
 {
-	if (!dev_ops())
-		return -ENODEV;
 	if (device_has_contexts())
 		return -EBUSY;
 	atomic_store_explicit(&dev_ops_current, front, memory_order_relaxed);

@@ -17,7 +17,8 @@
  *    before. Other pointers are the application's own and are not checked;
  *    a member does not keep them.
  *  - It does not block.
- *  - It is not called in a forked child: there all verbs fail in src/verbs.
+ *  - It is not called for objects that a forked child has from its parent: there verbs
+ *    fail in src/verbs.
  *
  * These calls do not pass the table: those that read what the application holds already
  * (ibv_get_device_name, _guid and _index, ibv_qp_to_qp_ex, ibv_free_device_list); names
@@ -240,7 +241,7 @@ extern const struct dev_ops dev_ops_device;
 
 extern const struct dev_ops *_Atomic dev_ops_current;
 
-/* The table that verbs call; NULL in a forked child. Relaxed: tables are constant, and
+/* The table that verbs call. Relaxed: tables are constant, and
  * one is put in front only while no verb runs. */
 static inline const struct dev_ops *dev_ops(void)
 {
@@ -250,7 +251,7 @@ static inline const struct dev_ops *dev_ops(void)
 /* Verbs call `front` from now on. The caller has stored dev_ops() before, as the table
  * behind. To take the table away, put that one in front again. The caller sees to it that
  * no verb runs meanwhile. -EBUSY: a context is open, whose QPs and CQs may have copies of
- * members of the present table. -ENODEV: in a forked child. */
+ * members of the present table. */
 int dev_ops_put_in_front(const struct dev_ops *front);
 
 #endif

@@ -644,7 +644,7 @@ static int child(struct rig *r)
 	struct ibv_wc wc;
 
 	memset(counted, 0, sizeof(counted));
-	if (dev_ops() || dev_ops_put_in_front(&count_ops) != -ENODEV)
+	if (dev_ops() != &count_ops) /* for what the child makes itself */
 		return 1;
 	errno = 0;
 	if (ibv_post_send(r->qp, &wr, &bad) != ENODEV || bad != &wr || errno != ENODEV)
@@ -655,8 +655,6 @@ static int child(struct rig *r)
 		return 4;
 	if (ibv_create_comp_channel(r->ctx) || errno != ENODEV)
 		return 5;
-	if (ibv_import_pd(r->ctx, 1) || errno != ENODEV)
-		return 6;
 	if (ibv_destroy_qp(r->qp) || ibv_destroy_comp_channel(r->ch))
 		return 7;
 	for (size_t i = 0; i < SLOTS; i++)
@@ -665,7 +663,7 @@ static int child(struct rig *r)
 	return 0;
 }
 
-static void a_forked_child_has_no_table(void)
+static void objects_of_a_parent_do_not_reach_the_table(void)
 {
 	struct rig r;
 	int status = -1;
@@ -701,7 +699,7 @@ int main(int argc, char **argv)
 	T_RUN(every_verb_is_counted_once);
 	T_RUN(null_does_not_reach_the_table);
 	T_RUN(overwritten_objects_do_not_reach_the_table);
-	T_RUN(a_forked_child_has_no_table);
+	T_RUN(objects_of_a_parent_do_not_reach_the_table);
 	T_RUN(no_change_while_a_context_is_open);
 	return t_done();
 }

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Protection domains, and what extends them: thread and parent domains. */
 #include "base/log.h"
+#include "base/state.h"
 #include "dev/verbs.h"
 
 #include <errno.h>
 #include <stdlib.h>
 
-static atomic_int count; /* PDs and parent domains */
+static atomic_int count PROCESS_STATE; /* PDs and parent domains */
 
 int pd_alloc(struct dev_ctx *ctx, struct dev_pd **out)
 {

@@ -13,6 +13,7 @@
 #include "base/job.h"
 #include "base/log.h"
 #include "base/loop.h"
+#include "base/state.h"
 #include "base/sys.h"
 #include "dev/verbs.h"
 
@@ -83,7 +84,7 @@ static struct {
 	struct list list;
 	struct loop_timer timer;
 	uint64_t interval;
-} leases = { .lock = LOCK_INIT,
+} leases PROCESS_STATE = { .lock = LOCK_INIT,
 	     .list = LIST_INIT(leases.list),
 	     .timer = { .fire = leases_check } };
 
@@ -327,8 +328,6 @@ __attribute__((destructor)) static void run_at_exit(void)
 {
 	bool some = true;
 
-	if (fork_dead())
-		return;
 	if (lock_try(&leases.lock)) {
 		some = !list_empty(&leases.list);
 		lock_put(&leases.lock);

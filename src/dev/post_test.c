@@ -570,7 +570,7 @@ static int child(struct rig *r)
 	struct ibv_wc wc;
 	int n = -1;
 
-	if (ibv_get_device_list(&n) || errno != ENODEV || n != 0)
+	if (!ibv_get_device_list(&n) || n != 1)
 		return 1;
 	if (ibv_alloc_pd(r->ctx) || errno != ENODEV)
 		return 2;

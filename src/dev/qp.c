@@ -2,6 +2,7 @@
 /* Queue pairs: creating, destroying, asking. Transitions are in modify.c and qp_state.c,
  * work requests in post.c, completions in complete.c. */
 #include "base/log.h"
+#include "base/state.h"
 #include "dev/complete.h"
 #include "dev/poll.h"
 #include "dev/qpn.h"
@@ -13,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static atomic_int count;
+static atomic_int count PROCESS_STATE;
 
 static int type_check(enum ibv_qp_type type)
 {

@@ -6,6 +6,7 @@
 #include "base/lock.h"
 #include "base/log.h"
 #include "base/loop.h"
+#include "base/state.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -32,7 +33,7 @@ struct qpn_port {
 static struct {
 	struct lock lock; /* guards everything here */
 	struct list ports;
-} qpns = { LOCK_INIT, LIST_INIT(qpns.ports) };
+} qpns PROCESS_STATE = { LOCK_INIT, LIST_INIT(qpns.ports) };
 
 /* A socket on [::] that takes IPv4 too, or on 0.0.0.0 where there is no IPv6.
  * port 0: any. The descriptor, or -errno. */
@@ -151,7 +152,8 @@ void qpn_put(uint32_t qpn)
 /* Without a free descriptor the accept queue must be emptied all the same, or the loop
  * would spin. A descriptor is kept in reserve: it is closed, the connection is accepted
  * with its number, and closed. */
-static int reserve = -1; /* opened with the first listener; then the loop thread's */
+/* Opened with the first listener; then the loop thread's. */
+static int reserve PROCESS_STATE = -1;
 
 static void reserve_open(void)
 {

@@ -9,6 +9,7 @@
 #include "base/conf.h"
 #include "base/fdset.h"
 #include "base/log.h"
+#include "base/state.h"
 #include "dev/mr_slot.h"
 
 #include <errno.h>
@@ -38,7 +39,7 @@ static struct {
 	uint32_t nfree;
 	uint32_t entries;	 /* QP entries that were ever used */
 	_Atomic(void (*)(uint64_t value, uint64_t mask)) wait;
-} share = { .lock = LOCK_INIT, .fd = -1 };
+} share PROCESS_STATE = { .lock = LOCK_INIT, .fd = -1 };
 
 static size_t size_for(uint32_t keys)
 {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include "base/log.h"
+#include "base/state.h"
 #include "dev/poll.h"
 #include "dev/transport.h"
 #include "dev/verbs.h"
@@ -8,7 +9,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
-static atomic_int count;
+static atomic_int count PROCESS_STATE;
 
 static int size_check(const char *call, uint32_t max_wr)
 {

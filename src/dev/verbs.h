@@ -10,9 +10,8 @@
 
 /* ---- fork.c -------------------------------------------------------------- */
 
-/* True in a forked child: objects are dead, no lock may be taken. */
-bool fork_dead(void);
-/* Installs the handlers (idempotent). */
+/* From now on a forked child begins anew. Before anything that a child must not have is
+ * made; idempotent. */
 void fork_watch(void);
 
 /* A locally administered OUI: no registered vendor, so that no program takes us

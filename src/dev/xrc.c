@@ -13,6 +13,7 @@
 
 #include "base/fdset.h"
 #include "base/log.h"
+#include "base/state.h"
 #include "dev/poll.h"
 #include "dev/transport.h"
 #include "dev/verbs.h"
@@ -43,7 +44,7 @@ static struct {
 	uint32_t next;		   /* number to try next */
 	struct dev_cq poll_cq;	   /* of which only the poll group is used */
 	bool ready;
-} xrc = { .lock = LOCK_INIT,
+} xrc PROCESS_STATE = { .lock = LOCK_INIT,
 	  .domains = LIST_INIT(xrc.domains) };
 
 static void xrc_lock(void) ACQUIRE(xrc.lock) NO_TSA;

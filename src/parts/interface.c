@@ -5,6 +5,7 @@
 #include "base/fdset.h"
 #include "dev/dev.h"
 #include "dev/gid.h"
+#include "dev/verbs.h"
 #include "rc/match.h"
 #include "rc/stream.h"
 #include "shm/cm.h"
@@ -55,5 +56,6 @@ static const struct anyrdma_interface table = {
 __attribute__((visibility("default"))) const struct anyrdma_interface *
 anyrdma_interface(void)
 {
+	fork_watch(); /* its user may begin with the loop, before a device is opened */
 	return &table;
 }

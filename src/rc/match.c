@@ -11,6 +11,7 @@
 #include "rc/match.h"
 
 #include "base/log.h"
+#include "base/state.h"
 #include "dev/share.h"
 #include "rc/requester.h"
 #include "rc/stream.h"
@@ -47,7 +48,7 @@ static struct {
 	struct list unclaimed[BUCKETS], waiters[BUCKETS], expected[BUCKETS];
 	uint64_t serial; /* of the last one that waits */
 	bool ready;
-} match = { .lock = LOCK_INIT };
+} match PROCESS_STATE = { .lock = LOCK_INIT };
 
 NO_TSA void match_lock(void)
 {

@@ -13,6 +13,7 @@
 
 #include "base/conf.h"
 #include "base/log.h"
+#include "base/state.h"
 #include "dev/share.h"
 #include "rc/tx.h"
 #include "shm/link_rx.h"
@@ -36,7 +37,7 @@ static struct {
 	struct lock lock;
 	struct list head;
 	unsigned count;
-} routes = { .lock = LOCK_INIT, .head = LIST_INIT(routes.head) };
+} routes PROCESS_STATE = { .lock = LOCK_INIT, .head = LIST_INIT(routes.head) };
 
 struct stream_listener {
 	struct list node;
@@ -49,7 +50,7 @@ struct stream_listener {
 static struct {
 	struct lock lock;
 	struct list head;
-} listeners = { .lock = LOCK_INIT, .head = LIST_INIT(listeners.head) };
+} listeners PROCESS_STATE = { .lock = LOCK_INIT, .head = LIST_INIT(listeners.head) };
 
 /* A request that has no link yet. */
 struct cm_lookup {

@@ -21,6 +21,7 @@
 #include "base/conf.h"
 #include "base/fdset.h"
 #include "base/log.h"
+#include "base/state.h"
 #include "base/sys.h"
 #include "rc/execute.h"
 #include "rc/sge.h"
@@ -78,7 +79,7 @@ static struct {
 	struct lock lock; /* innermost */
 	struct list list;
 	uint64_t serial; /* of the last one */
-} targets = { .lock = LOCK_INIT, .list = LIST_INIT(targets.list) };
+} targets PROCESS_STATE = { .lock = LOCK_INIT, .list = LIST_INIT(targets.list) };
 
 /* ---- target ------------------------------------------------------------------------ */
 

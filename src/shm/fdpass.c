@@ -4,6 +4,7 @@
 #include "base/fdset.h"
 #include "base/lock.h"
 #include "base/log.h"
+#include "base/state.h"
 #include "base/thread.h"
 #include "shm/greeting.h"
 
@@ -29,7 +30,7 @@ static struct {
 	unsigned threads;
 	unsigned waiting;
 	int fd[FDPASS_WAITING_MAX];
-} closer = { .lock = LOCK_INIT };
+} closer PROCESS_STATE = { .lock = LOCK_INIT };
 
 /* ---- closing --------------------------------------------------------------------- */
 

@@ -17,6 +17,7 @@
 
 #include "base/conf.h"
 #include "base/log.h"
+#include "base/state.h"
 #include "dev/gid.h"
 #include "dev/qpn.h"
 #include "rc/match.h"
@@ -57,8 +58,8 @@ struct shm_arrival {
 	struct loop_timer timer;
 };
 
-static struct list arrivals = LIST_INIT(arrivals);
-static unsigned narrivals;
+static struct list arrivals PROCESS_STATE = LIST_INIT(arrivals);
+static unsigned narrivals PROCESS_STATE;
 
 /* Makes a stream with a slot. The caller gets a reference: as soon as the stream has its
  * slot, the peer may end it. */

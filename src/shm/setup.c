@@ -15,6 +15,7 @@
 
 #include "base/fdset.h"
 #include "base/log.h"
+#include "base/state.h"
 #include "shm/fdpass.h"
 #include "shm/greeting.h"
 
@@ -61,7 +62,7 @@ struct known_port {
 	struct link *l;
 };
 
-struct setups setups = { .lock = LOCK_INIT, .links_max = LINKS_ALL };
+struct setups setups PROCESS_STATE = { .lock = LOCK_INIT, .links_max = LINKS_ALL };
 
 void setups_lock(void) NO_TSA
 {

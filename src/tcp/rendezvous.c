@@ -14,6 +14,7 @@
 #include "base/origin.h"
 #include "base/fdset.h"
 #include "base/log.h"
+#include "base/state.h"
 #include "dev/gid.h"
 #include "dev/qpn.h"
 #include "rc/match.h"
@@ -77,12 +78,12 @@ struct rdv_self {
 
 static const struct rc_rendezvous tcp_self;
 
-static struct list arrivals = LIST_INIT(arrivals); /* oldest first */
+static struct list arrivals PROCESS_STATE = LIST_INIT(arrivals); /* oldest first */
 /* Of these [1] have said HELLO, [0] have not. */
 static struct {
 	unsigned count;
 	struct origins origins;
-} sorts[2];
+} sorts[2] PROCESS_STATE;
 
 static void tune(int fd)
 {

@@ -14,6 +14,7 @@
 
 EXPORT struct ibv_device **ibv_get_device_list(int *num_devices)
 {
+	NO_CANCEL;
 	const struct dev_ops *ops = dev_ops();
 	struct ibv_device **list = NULL;
 	int n = 0;
@@ -54,6 +55,7 @@ EXPORT int ibv_get_device_index(struct ibv_device *device)
 
 EXPORT struct ibv_context *ibv_open_device(struct ibv_device *device)
 {
+	NO_CANCEL;
 	const struct dev_ops *ops = dev_ops();
 	struct dev_ctx *ctx = NULL;
 	int ret = edge_check(ops, device);
@@ -68,7 +70,8 @@ EXPORT struct ibv_context *ibv_open_device(struct ibv_device *device)
 
 EXPORT int ibv_close_device(struct ibv_context *context)
 {
-	const struct dev_ops *ops = dev_ops();
+	NO_CANCEL;
+	const struct dev_ops *ops = edge_ops(context);
 
 	if (!ops)
 		return 0;
@@ -77,7 +80,8 @@ EXPORT int ibv_close_device(struct ibv_context *context)
 
 EXPORT int ibv_get_async_event(struct ibv_context *context, struct ibv_async_event *event)
 {
-	const struct dev_ops *ops = dev_ops();
+	NO_CANCEL;
+	const struct dev_ops *ops = edge_ops(context);
 	int ret = edge_check(ops, context);
 
 	if (!ret)
@@ -85,9 +89,33 @@ EXPORT int ibv_get_async_event(struct ibv_context *context, struct ibv_async_eve
 	return edge_minus_one(ret);
 }
 
+/* The event is about an object of an earlier generation. */
+static bool event_is_old(const struct ibv_async_event *event)
+{
+	switch (event->event_type) {
+	case IBV_EVENT_CQ_ERR:
+		return EDGE_OLD(event->element.cq);
+	case IBV_EVENT_SRQ_ERR:
+	case IBV_EVENT_SRQ_LIMIT_REACHED:
+		return EDGE_OLD(event->element.srq);
+	case IBV_EVENT_QP_FATAL:
+	case IBV_EVENT_QP_REQ_ERR:
+	case IBV_EVENT_QP_ACCESS_ERR:
+	case IBV_EVENT_COMM_EST:
+	case IBV_EVENT_SQ_DRAINED:
+	case IBV_EVENT_PATH_MIG:
+	case IBV_EVENT_PATH_MIG_ERR:
+	case IBV_EVENT_QP_LAST_WQE_REACHED:
+		return EDGE_OLD(event->element.qp);
+	default:
+		return false;
+	}
+}
+
 EXPORT void ibv_ack_async_event(struct ibv_async_event *event)
 {
-	const struct dev_ops *ops = dev_ops();
+	NO_CANCEL;
+	const struct dev_ops *ops = event_is_old(event) ? NULL : dev_ops();
 
 	if (ops)
 		ops->ack_async_event(event);
@@ -97,7 +125,8 @@ EXPORT void ibv_ack_async_event(struct ibv_async_event *event)
 
 EXPORT struct ibv_pd *ibv_alloc_pd(struct ibv_context *context)
 {
-	const struct dev_ops *ops = dev_ops();
+	NO_CANCEL;
+	const struct dev_ops *ops = edge_ops(context);
 	struct dev_pd *pd = NULL;
 	int ret = edge_check(ops, context);
 
@@ -108,7 +137,8 @@ EXPORT struct ibv_pd *ibv_alloc_pd(struct ibv_context *context)
 
 EXPORT int ibv_dealloc_pd(struct ibv_pd *pd)
 {
-	const struct dev_ops *ops = dev_ops();
+	NO_CANCEL;
+	const struct dev_ops *ops = EDGE_OPS(pd);
 	int ret;
 
 	if (!ops)
@@ -120,7 +150,8 @@ EXPORT int ibv_dealloc_pd(struct ibv_pd *pd)
 EXPORT struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *addr, size_t length,
 				       uint64_t iova, unsigned int access)
 {
-	const struct dev_ops *ops = dev_ops();
+	NO_CANCEL;
+	const struct dev_ops *ops = EDGE_OPS(pd);
 	struct dev_mr *mr = NULL;
 	int ret = edge_object(ops, pd, pd);
 
@@ -131,21 +162,30 @@ EXPORT struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *addr, size_t len
 
 EXPORT struct ibv_mr *ibv_reg_mr(struct ibv_pd *pd, void *addr, size_t length, int access)
 {
+	NO_CANCEL;
+
 	return ibv_reg_mr_iova2(pd, addr, length, (uintptr_t)addr, (unsigned)access);
 }
 
 EXPORT struct ibv_mr *ibv_reg_mr_iova(struct ibv_pd *pd, void *addr, size_t length,
 				      uint64_t iova, int access)
 {
+	NO_CANCEL;
+
 	return ibv_reg_mr_iova2(pd, addr, length, iova, (unsigned)access);
 }
 
 EXPORT int ibv_rereg_mr(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *addr,
 			size_t length, int access)
 {
-	const struct dev_ops *ops = dev_ops();
+	NO_CANCEL;
+	const struct dev_ops *ops = EDGE_OPS(mr);
 
-	if (edge_failed(edge_check(ops, mr)))
+	int ret = edge_check(ops, mr);
+
+	if (!ret)
+		ret = edge_check_old(EDGE_OLD(pd));
+	if (edge_failed(ret))
 		return IBV_REREG_MR_ERR_INPUT;
 	if (edge_failed(edge_destroy(mr, mr)))
 		return IBV_REREG_MR_ERR_CMD;
@@ -155,7 +195,8 @@ EXPORT int ibv_rereg_mr(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *a
 
 EXPORT int ibv_dereg_mr(struct ibv_mr *mr)
 {
-	const struct dev_ops *ops = dev_ops();
+	NO_CANCEL;
+	const struct dev_ops *ops = EDGE_OPS(mr);
 	int ret;
 
 	if (!ops)
@@ -168,7 +209,8 @@ EXPORT int ibv_dereg_mr(struct ibv_mr *mr)
 
 EXPORT struct ibv_comp_channel *ibv_create_comp_channel(struct ibv_context *context)
 {
-	const struct dev_ops *ops = dev_ops();
+	NO_CANCEL;
+	const struct dev_ops *ops = edge_ops(context);
 	struct dev_channel *ch = NULL;
 	int ret = edge_check(ops, context);
 
@@ -179,7 +221,8 @@ EXPORT struct ibv_comp_channel *ibv_create_comp_channel(struct ibv_context *cont
 
 EXPORT int ibv_destroy_comp_channel(struct ibv_comp_channel *channel)
 {
-	const struct dev_ops *ops = dev_ops();
+	NO_CANCEL;
+	const struct dev_ops *ops = EDGE_OPS(channel);
 	int ret;
 
 	if (!channel)
@@ -196,13 +239,16 @@ EXPORT struct ibv_cq *ibv_create_cq(struct ibv_context *context, int cqe,
 				    void *cq_context, struct ibv_comp_channel *channel,
 				    int comp_vector)
 {
-	const struct dev_ops *ops = dev_ops();
+	NO_CANCEL;
+	const struct dev_ops *ops = edge_ops(context);
 	struct dev_channel *ch = NULL;
 	struct dev_cq *cq = NULL;
 	int ret = edge_check(ops, context);
 
 	if (channel)
 		ch = to_channel(channel);
+	if (!ret)
+		ret = edge_check_old(EDGE_OLD(channel));
 	if (!ret)
 		ret = ops->create_cq(to_ctx(context), cqe, cq_context, ch, comp_vector,
 				     &cq);
@@ -211,7 +257,8 @@ EXPORT struct ibv_cq *ibv_create_cq(struct ibv_context *context, int cqe,
 
 EXPORT int ibv_resize_cq(struct ibv_cq *cq, int cqe)
 {
-	const struct dev_ops *ops = dev_ops();
+	NO_CANCEL;
+	const struct dev_ops *ops = EDGE_OPS(cq);
 	int ret = edge_object(ops, cq, cq);
 
 	return edge_errno(ret ? ret : ops->resize_cq(to_cq(cq), cqe));
@@ -219,7 +266,8 @@ EXPORT int ibv_resize_cq(struct ibv_cq *cq, int cqe)
 
 EXPORT int ibv_destroy_cq(struct ibv_cq *cq)
 {
-	const struct dev_ops *ops = dev_ops();
+	NO_CANCEL;
+	const struct dev_ops *ops = EDGE_OPS(cq);
 	int ret;
 
 	if (!ops)
@@ -231,7 +279,8 @@ EXPORT int ibv_destroy_cq(struct ibv_cq *cq)
 EXPORT int ibv_get_cq_event(struct ibv_comp_channel *channel, struct ibv_cq **cq,
 			    void **cq_context)
 {
-	const struct dev_ops *ops = dev_ops();
+	NO_CANCEL;
+	const struct dev_ops *ops = EDGE_OPS(channel);
 	struct dev_cq *got = NULL;
 	int ret = edge_check(ops, channel);
 
@@ -246,7 +295,7 @@ EXPORT int ibv_get_cq_event(struct ibv_comp_channel *channel, struct ibv_cq **cq
 
 EXPORT void ibv_ack_cq_events(struct ibv_cq *cq, unsigned int nevents)
 {
-	const struct dev_ops *ops = dev_ops();
+	const struct dev_ops *ops = EDGE_OPS(cq);
 
 	if (ops && cq && nevents)
 		ops->ack_cq_events(to_cq(cq), nevents);
@@ -256,7 +305,8 @@ EXPORT void ibv_ack_cq_events(struct ibv_cq *cq, unsigned int nevents)
 
 EXPORT struct ibv_srq *ibv_create_srq(struct ibv_pd *pd, struct ibv_srq_init_attr *attr)
 {
-	const struct dev_ops *ops = dev_ops();
+	NO_CANCEL;
+	const struct dev_ops *ops = EDGE_OPS(pd);
 	struct dev_srq *srq = NULL;
 	int ret = edge_object(ops, pd, pd);
 
@@ -269,7 +319,8 @@ EXPORT struct ibv_srq *ibv_create_srq(struct ibv_pd *pd, struct ibv_srq_init_att
 
 EXPORT int ibv_modify_srq(struct ibv_srq *srq, struct ibv_srq_attr *attr, int mask)
 {
-	const struct dev_ops *ops = dev_ops();
+	NO_CANCEL;
+	const struct dev_ops *ops = EDGE_OPS(srq);
 	int ret = edge_object(ops, srq, srq);
 
 	return edge_errno(ret ? ret : ops->modify_srq(to_srq(srq), attr, mask));
@@ -277,7 +328,8 @@ EXPORT int ibv_modify_srq(struct ibv_srq *srq, struct ibv_srq_attr *attr, int ma
 
 EXPORT int ibv_query_srq(struct ibv_srq *srq, struct ibv_srq_attr *attr)
 {
-	const struct dev_ops *ops = dev_ops();
+	NO_CANCEL;
+	const struct dev_ops *ops = EDGE_OPS(srq);
 	int ret = edge_object(ops, srq, srq);
 
 	return edge_errno(ret ? ret : ops->query_srq(to_srq(srq), attr));
@@ -285,7 +337,8 @@ EXPORT int ibv_query_srq(struct ibv_srq *srq, struct ibv_srq_attr *attr)
 
 EXPORT int ibv_destroy_srq(struct ibv_srq *srq)
 {
-	const struct dev_ops *ops = dev_ops();
+	NO_CANCEL;
+	const struct dev_ops *ops = EDGE_OPS(srq);
 	int ret;
 
 	if (!ops)
@@ -298,12 +351,16 @@ EXPORT int ibv_destroy_srq(struct ibv_srq *srq)
 
 EXPORT struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attr)
 {
-	const struct dev_ops *ops = dev_ops();
+	NO_CANCEL;
+	const struct dev_ops *ops = EDGE_OPS(pd);
 	struct dev_qp *qp = NULL;
 	int ret = edge_object(ops, pd, pd);
 
 	if (!ret)
 		ret = edge_check(ops, attr);
+	if (!ret)
+		ret = edge_check_old(EDGE_OLD(attr->send_cq) || EDGE_OLD(attr->recv_cq) ||
+				     EDGE_OLD(attr->srq));
 	if (!ret)
 		ret = ops->create_qp(to_pd(pd), attr, &qp);
 	return edge_failed(ret) ? NULL : &qp->qp;
@@ -317,7 +374,8 @@ EXPORT struct ibv_qp_ex *ibv_qp_to_qp_ex(struct ibv_qp *qp)
 
 EXPORT int ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
 {
-	const struct dev_ops *ops = dev_ops();
+	NO_CANCEL;
+	const struct dev_ops *ops = EDGE_OPS(qp);
 	int ret = edge_object(ops, qp, qp);
 
 	if (!ret)
@@ -328,7 +386,8 @@ EXPORT int ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
 EXPORT int ibv_query_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask,
 			struct ibv_qp_init_attr *init)
 {
-	const struct dev_ops *ops = dev_ops();
+	NO_CANCEL;
+	const struct dev_ops *ops = EDGE_OPS(qp);
 	int ret = edge_object(ops, qp, qp);
 
 	return edge_errno(ret ? ret : ops->query_qp(to_qp(qp), attr, mask, init));
@@ -336,7 +395,8 @@ EXPORT int ibv_query_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask,
 
 EXPORT int ibv_destroy_qp(struct ibv_qp *qp)
 {
-	const struct dev_ops *ops = dev_ops();
+	NO_CANCEL;
+	const struct dev_ops *ops = EDGE_OPS(qp);
 	int ret;
 
 	if (!ops)
@@ -348,7 +408,7 @@ EXPORT int ibv_destroy_qp(struct ibv_qp *qp)
 EXPORT int ibv_query_qp_data_in_order(struct ibv_qp *qp, enum ibv_wr_opcode op,
 				      uint32_t flags)
 {
-	const struct dev_ops *ops = dev_ops();
+	const struct dev_ops *ops = EDGE_OPS(qp);
 
 	return edge_check(ops, qp) ? 0 :
 				     ops->query_qp_data_in_order(to_qp(qp), op, flags);
@@ -356,7 +416,8 @@ EXPORT int ibv_query_qp_data_in_order(struct ibv_qp *qp, enum ibv_wr_opcode op,
 
 EXPORT int ibv_set_ece(struct ibv_qp *qp, struct ibv_ece *ece)
 {
-	const struct dev_ops *ops = dev_ops();
+	NO_CANCEL;
+	const struct dev_ops *ops = EDGE_OPS(qp);
 	int ret = edge_object(ops, qp, qp);
 
 	return edge_errno(ret ? ret : ops->set_ece(to_qp(qp), ece));
@@ -364,7 +425,8 @@ EXPORT int ibv_set_ece(struct ibv_qp *qp, struct ibv_ece *ece)
 
 EXPORT int ibv_query_ece(struct ibv_qp *qp, struct ibv_ece *ece)
 {
-	const struct dev_ops *ops = dev_ops();
+	NO_CANCEL;
+	const struct dev_ops *ops = EDGE_OPS(qp);
 	int ret = edge_object(ops, qp, qp);
 
 	return edge_errno(ret ? ret : ops->query_ece(to_qp(qp), ece));
@@ -372,7 +434,8 @@ EXPORT int ibv_query_ece(struct ibv_qp *qp, struct ibv_ece *ece)
 
 EXPORT int ibv_attach_mcast(struct ibv_qp *qp, const union ibv_gid *gid, uint16_t lid)
 {
-	const struct dev_ops *ops = dev_ops();
+	NO_CANCEL;
+	const struct dev_ops *ops = EDGE_OPS(qp);
 	int ret = edge_object(ops, qp, qp);
 
 	return edge_errno(ret ? ret : ops->attach_mcast(to_qp(qp), gid, lid));
@@ -380,7 +443,8 @@ EXPORT int ibv_attach_mcast(struct ibv_qp *qp, const union ibv_gid *gid, uint16_
 
 EXPORT int ibv_detach_mcast(struct ibv_qp *qp, const union ibv_gid *gid, uint16_t lid)
 {
-	const struct dev_ops *ops = dev_ops();
+	NO_CANCEL;
+	const struct dev_ops *ops = EDGE_OPS(qp);
 	int ret = edge_object(ops, qp, qp);
 
 	return edge_errno(ret ? ret : ops->detach_mcast(to_qp(qp), gid, lid));
@@ -390,7 +454,8 @@ EXPORT int ibv_detach_mcast(struct ibv_qp *qp, const union ibv_gid *gid, uint16_
 
 EXPORT struct ibv_ah *ibv_create_ah(struct ibv_pd *pd, struct ibv_ah_attr *attr)
 {
-	const struct dev_ops *ops = dev_ops();
+	NO_CANCEL;
+	const struct dev_ops *ops = EDGE_OPS(pd);
 	struct dev_ah *ah = NULL;
 	int ret = edge_object(ops, pd, pd);
 
@@ -405,7 +470,8 @@ EXPORT int ibv_init_ah_from_wc(struct ibv_context *context, uint8_t port_num,
 			       struct ibv_wc *wc, struct ibv_grh *grh,
 			       struct ibv_ah_attr *ah_attr)
 {
-	const struct dev_ops *ops = dev_ops();
+	NO_CANCEL;
+	const struct dev_ops *ops = edge_ops(context);
 	int ret = edge_check(ops, context);
 
 	if (!ret)
@@ -416,7 +482,8 @@ EXPORT int ibv_init_ah_from_wc(struct ibv_context *context, uint8_t port_num,
 EXPORT struct ibv_ah *ibv_create_ah_from_wc(struct ibv_pd *pd, struct ibv_wc *wc,
 					    struct ibv_grh *grh, uint8_t port_num)
 {
-	const struct dev_ops *ops = dev_ops();
+	NO_CANCEL;
+	const struct dev_ops *ops = EDGE_OPS(pd);
 	struct dev_ah *ah = NULL;
 	int ret = edge_object(ops, pd, pd);
 
@@ -427,7 +494,8 @@ EXPORT struct ibv_ah *ibv_create_ah_from_wc(struct ibv_pd *pd, struct ibv_wc *wc
 
 EXPORT int ibv_destroy_ah(struct ibv_ah *ah)
 {
-	const struct dev_ops *ops = dev_ops();
+	NO_CANCEL;
+	const struct dev_ops *ops = EDGE_OPS(ah);
 	int ret;
 
 	if (!ops)

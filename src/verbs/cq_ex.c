@@ -11,21 +11,21 @@ static struct dev_cq *ex_cq(struct ibv_cq_ex *cq)
 
 static int ex_start_poll(struct ibv_cq_ex *cq, struct ibv_poll_cq_attr *attr)
 {
-	const struct dev_ops *ops = dev_ops();
+	const struct dev_ops *ops = EDGE_OPS(&ex_cq(cq)->cq);
 
 	return ops ? -ops->start_poll(ex_cq(cq), attr) : ENODEV;
 }
 
 static int ex_next_poll(struct ibv_cq_ex *cq)
 {
-	const struct dev_ops *ops = dev_ops();
+	const struct dev_ops *ops = EDGE_OPS(&ex_cq(cq)->cq);
 
 	return ops ? -ops->next_poll(ex_cq(cq)) : ENODEV;
 }
 
 static void ex_end_poll(struct ibv_cq_ex *cq)
 {
-	const struct dev_ops *ops = dev_ops();
+	const struct dev_ops *ops = EDGE_OPS(&ex_cq(cq)->cq);
 
 	if (ops)
 		ops->end_poll(ex_cq(cq));

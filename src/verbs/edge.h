@@ -3,16 +3,49 @@
  * application calls gets the table, refuses what must not reach it, calls one member and
  * turns its result into the verb's: these are the pieces of it.
  *
- * In a forked child there is no table: a verb fails with ENODEV, and one that destroys
- * succeeds and does nothing. */
+ * For an old object (base/state.h) there is no table: a verb fails with ENODEV, and one
+ * that destroys succeeds and does nothing. */
 #ifndef ANYRDMA_VERBS_EDGE_H
 #define ANYRDMA_VERBS_EDGE_H
 
+#include "base/cancel.h"
 #include "base/log.h"
+#include "base/state.h"
+#include "dev/dev.h"
 #include "dev/ops.h"
+#include "dev/verbs.h"
+#include "dev/xrc.h"
 #include "verbs/export.h"
 
 #include <errno.h>
+
+/* The table for a context, which may be NULL; NULL if it is of an earlier generation of
+ * the process. */
+static inline const struct dev_ops *edge_ops(const struct ibv_context *context)
+{
+	const struct dev_ctx *ctx = container_of(context, struct dev_ctx, v.context);
+
+	return context && state_is_old(ctx->generation) ? NULL : dev_ops();
+}
+
+/* What the device knows of a public object (dev/object.h), which may be overwritten. */
+#define EDGE_OBJECT(o)                                                      \
+	_Generic((o),                                                       \
+		struct ibv_pd *: &to_pd((void *)(o))->object,               \
+		struct ibv_td *: &to_td((void *)(o))->object,               \
+		struct ibv_xrcd *: &to_xrcd((void *)(o))->object,           \
+		struct ibv_mr *: &to_mr((void *)(o))->object,               \
+		struct ibv_mw *: &to_mw((void *)(o))->object,               \
+		struct ibv_comp_channel *: &to_channel((void *)(o))->object, \
+		struct ibv_cq *: &to_cq((void *)(o))->object,               \
+		struct ibv_srq *: &to_srq((void *)(o))->object,             \
+		struct ibv_qp *: &to_qp((void *)(o))->object,               \
+		struct ibv_ah *: &to_ah((void *)(o))->object)
+
+/* The object, which may be NULL, is of an earlier generation. */
+#define EDGE_OLD(o) ((o) && state_is_old(EDGE_OBJECT(o)->generation))
+/* The table for an object, which may be NULL; NULL if it is old. */
+#define EDGE_OPS(o) (EDGE_OLD(o) ? NULL : dev_ops())
 
 /* 0 if the table is there and arg, an object or a struct with its attributes, is not
  * NULL; else -errno, to be treated as the result of the verb. */
@@ -38,6 +71,12 @@ static inline int edge_same(bool intact, int err)
 	(!(ops) || !(obj) ? edge_check(ops, obj) : edge_same(type##_intact(obj), EINVAL))
 /* The same for verbs that destroy or replace the object, where there is a table. */
 #define edge_destroy(type, obj) (!(obj) ? -EINVAL : edge_same(type##_intact(obj), ENOENT))
+
+/* 0, or -ENODEV if an object that the attributes name is old. */
+static inline int edge_check_old(bool old)
+{
+	return old ? log_refuse(ENODEV, "an object belongs to the parent process") : 0;
+}
 
 /* For verbs that return a pointer: on failure sets errno; true: return NULL. */
 static inline bool edge_failed(int ret)

@@ -11,7 +11,7 @@ static struct dev_qp *ex_qp(struct ibv_qp_ex *qp)
 
 static void ex_wr_start(struct ibv_qp_ex *qp)
 {
-	const struct dev_ops *ops = dev_ops();
+	const struct dev_ops *ops = EDGE_OPS(&qp->qp_base);
 
 	if (ops)
 		ops->wr_start(ex_qp(qp));
@@ -19,14 +19,14 @@ static void ex_wr_start(struct ibv_qp_ex *qp)
 
 static int ex_wr_complete(struct ibv_qp_ex *qp)
 {
-	const struct dev_ops *ops = dev_ops();
+	const struct dev_ops *ops = EDGE_OPS(&qp->qp_base);
 
 	return edge_errno(ops ? ops->wr_complete(ex_qp(qp)) : -ENODEV);
 }
 
 static void ex_wr_abort(struct ibv_qp_ex *qp)
 {
-	const struct dev_ops *ops = dev_ops();
+	const struct dev_ops *ops = EDGE_OPS(&qp->qp_base);
 
 	if (ops)
 		ops->wr_abort(ex_qp(qp));

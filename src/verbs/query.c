@@ -11,7 +11,8 @@ enum { OLD_PORT_ATTR = offsetof(struct ibv_port_attr, port_cap_flags2) };
 
 EXPORT int ibv_query_device(struct ibv_context *context, struct ibv_device_attr *attr)
 {
-	const struct dev_ops *ops = dev_ops();
+	NO_CANCEL;
+	const struct dev_ops *ops = edge_ops(context);
 	int ret = edge_check(ops, context);
 
 	return edge_errno(ret ? ret : ops->query_device(to_ctx(context), attr));
@@ -20,7 +21,8 @@ EXPORT int ibv_query_device(struct ibv_context *context, struct ibv_device_attr 
 EXPORT int ibv_query_port(struct ibv_context *context, uint8_t port_num,
 			  struct _compat_ibv_port_attr *port_attr)
 {
-	const struct dev_ops *ops = dev_ops();
+	NO_CANCEL;
+	const struct dev_ops *ops = edge_ops(context);
 	int ret = edge_check(ops, context);
 
 	if (!ret)
@@ -32,7 +34,8 @@ EXPORT int ibv_query_port(struct ibv_context *context, uint8_t port_num,
 EXPORT int ibv_query_gid(struct ibv_context *context, uint8_t port_num, int index,
 			 union ibv_gid *gid)
 {
-	const struct dev_ops *ops = dev_ops();
+	NO_CANCEL;
+	const struct dev_ops *ops = edge_ops(context);
 	int ret = edge_check(ops, context);
 
 	if (!ret)
@@ -44,7 +47,8 @@ EXPORT int _ibv_query_gid_ex(struct ibv_context *context, uint32_t port_num,
 			     uint32_t gid_index, struct ibv_gid_entry *entry,
 			     uint32_t flags, size_t entry_size)
 {
-	const struct dev_ops *ops = dev_ops();
+	NO_CANCEL;
+	const struct dev_ops *ops = edge_ops(context);
 	int ret = edge_check(ops, context);
 
 	if (!ret)
@@ -58,7 +62,8 @@ EXPORT ssize_t _ibv_query_gid_table(struct ibv_context *context,
 				    struct ibv_gid_entry *entries, size_t max_entries,
 				    uint32_t flags, size_t entry_size)
 {
-	const struct dev_ops *ops = dev_ops();
+	NO_CANCEL;
+	const struct dev_ops *ops = edge_ops(context);
 	ssize_t ret = edge_check(ops, context);
 
 	if (!ret)
@@ -72,7 +77,8 @@ EXPORT ssize_t _ibv_query_gid_table(struct ibv_context *context,
 EXPORT int ibv_query_pkey(struct ibv_context *context, uint8_t port_num, int index,
 			  __be16 *pkey)
 {
-	const struct dev_ops *ops = dev_ops();
+	NO_CANCEL;
+	const struct dev_ops *ops = edge_ops(context);
 	int ret = edge_check(ops, context);
 
 	if (!ret)
@@ -82,7 +88,8 @@ EXPORT int ibv_query_pkey(struct ibv_context *context, uint8_t port_num, int ind
 
 EXPORT int ibv_get_pkey_index(struct ibv_context *context, uint8_t port_num, __be16 pkey)
 {
-	const struct dev_ops *ops = dev_ops();
+	NO_CANCEL;
+	const struct dev_ops *ops = edge_ops(context);
 	int index = -1, ret = edge_check(ops, context);
 
 	if (!ret)
@@ -98,7 +105,8 @@ EXPORT int ibv_query_gid_type(struct ibv_context *context, uint8_t port_num,
 EXPORT int ibv_query_gid_type(struct ibv_context *context, uint8_t port_num,
 			      unsigned int index, unsigned int *type)
 {
-	const struct dev_ops *ops = dev_ops();
+	NO_CANCEL;
+	const struct dev_ops *ops = edge_ops(context);
 	int ret = edge_check(ops, context);
 
 	if (!ret)

@@ -342,8 +342,6 @@ static int calls_that_fail(void)
 		return 11;
 	if (ibv_get_async_event(dev.ctx, &ev) != -1 || errno != ENODEV)
 		return 12;
-	if (ibv_open_device(dev.ctx->device) || errno != ENODEV)
-		return 13;
 	return 0;
 }
 
@@ -482,6 +480,236 @@ static void children_of_a_busy_parent(void)
 	side_pair_free(&x, &y);
 }
 
+/* ---- children that have a device -------------------------------------------------- */
+
+/* In a child (or grandchild): everything works as in a process that has just begun. conf.h
+ * ends the process with a status if something does not. */
+static void begins_anew(void)
+{
+	struct side u, v;
+	struct ibv_sge sge;
+	struct ibv_send_wr wr;
+
+	memset(&dev, 0, sizeof(dev)); /* the parent's */
+	memset(&c, 0, sizeof(c));
+	memset(&b, 0, sizeof(b));
+	start();
+	works();
+	conf_pair_close(&c);
+
+	side_pair_with(&u, &v, (struct side_opt){ .channel = true },
+		       (struct side_opt){ .srq = true });
+	sge = conf_sge(&u.b, 0, 30000);
+	wr = conf_rdma(1, IBV_WR_RDMA_WRITE, &sge, 1, v.b.p, v.b.mr->rkey);
+	conf_pattern(u.b.p, 30000, 7);
+	OK(conf_post(u.qp, &wr));
+	conf_wc_ok(u.cq, 1);
+	CHECK(conf_pattern_ok(v.b.p, 30000, 7));
+	side_pair_free(&u, &v);
+}
+
+static void needs_threads_in_a_child(void)
+{
+	if (!conf_user_device())
+		SKIP("undefined elsewhere");
+#ifdef CONF_TSAN
+	SKIP("TSan ends a child that starts threads");
+#endif
+}
+
+static void child_has_a_device(void)
+{
+	pid_t pid;
+
+	needs_threads_in_a_child();
+	start();
+	works();
+	pid = fork();
+	if (!pid) {
+		begins_anew();
+		_exit(0);
+	}
+	works(); /* both at once */
+	wait_child(pid);
+	works();
+	conf_pair_close(&c);
+}
+
+static void grandchild_has_a_device(void)
+{
+	pid_t pid;
+
+	needs_threads_in_a_child();
+	start();
+	works();
+	pid = fork();
+	if (!pid) {
+		struct conf_pair parents = c;
+
+		begins_anew();
+		start();
+		pid = fork();
+		if (!pid) {
+			begins_anew();
+			_exit(rdma_disconnect(parents.a) != -1 || errno != ENODEV);
+		}
+		works();
+		wait_child(pid);
+		works();
+		conf_pair_close(&c);
+		_exit(0);
+	}
+	wait_child(pid);
+	works();
+	conf_pair_close(&c);
+}
+
+/* Objects of the parent are refused beside the child's own, too. */
+static int mixed_calls(const struct side *old_x, struct ibv_pd *old_pd,
+		       struct ibv_context *old)
+{
+	struct ibv_qp_init_attr qa = { .qp_type = IBV_QPT_RC, .cap = { 1, 1, 1, 1, 0 } };
+	struct ibv_cq *cq;
+
+	if (!(cq = ibv_create_cq(dev.ctx, 4, NULL, NULL, 0)))
+		return 31;
+	qa.send_cq = cq;
+	qa.recv_cq = old_x->cq;
+	if (ibv_create_qp(dev.pd, &qa) || errno != ENODEV)
+		return 32;
+	if (ibv_create_cq(dev.ctx, 4, NULL, old_x->ch, 0) || errno != ENODEV)
+		return 33;
+	qa.recv_cq = cq;
+	if (ibv_create_qp(old_pd, &qa) || errno != ENODEV)
+		return 34;
+	if (ibv_alloc_pd(old) || errno != ENODEV)
+		return 35;
+	return ibv_destroy_cq(cq) ? 36 : 0;
+}
+
+static void objects_of_both(void)
+{
+	pid_t pid;
+
+	needs_threads_in_a_child();
+	sides();
+	sides_work(1);
+	pid = fork();
+	if (!pid) {
+		struct ibv_context *old = dev.ctx;
+		struct ibv_pd *pd = dev.pd;
+		int r;
+
+		begins_anew();
+		open_device();
+		r = mixed_calls(&x, pd, old);
+		close_device();
+		dev.ctx = old;
+		dev.pd = pd;
+		r = r ? r : calls_that_fail();
+		_exit(r ? r : destroys_that_succeed());
+	}
+	wait_child(pid);
+	sides_work(2);
+	side_pair_free(&x, &y);
+}
+
+/* A server that listens, forks, and lets the child listen on the port that it gave up. */
+static void child_that_takes_over(void)
+{
+	conf_sa addr;
+	pid_t pid;
+
+	needs_threads_in_a_child();
+	start();
+	addr = conf_listen_addr(c.listener);
+	conf_pair_close(&c);
+	pid = fork();
+	if (!pid) {
+		struct rdma_event_channel *ch = rdma_create_event_channel();
+		struct rdma_cm_id *id = NULL;
+
+		if (!ch || rdma_create_id(ch, &id, NULL, RDMA_PS_TCP))
+			_exit(1);
+		if (rdma_bind_addr(id, SA(addr)) || rdma_listen(id, 1))
+			_exit(2);
+		if (rdma_destroy_id(id))
+			_exit(3);
+		rdma_destroy_event_channel(ch);
+		_exit(0);
+	}
+	wait_child(pid);
+}
+
+static void forker(struct peer *me, void *arg)
+{
+	struct end s;
+	pid_t pid;
+
+	(void)arg;
+	start(); /* it has used the device */
+	works();
+	pid = fork();
+	if (!pid) {
+		memset(&dev, 0, sizeof(dev));
+		end_serve(&s, me);
+		peer_await(me, 'q');
+		end_free(&s);
+		_exit(0);
+	}
+	wait_child(pid);
+	conf_pair_close(&c);
+	peer_say(me, 'd');
+}
+
+/* A child serves another process: links between them are made anew. */
+static void child_that_serves(void)
+{
+	struct ibv_sge sge;
+	struct ibv_send_wr wr;
+	struct peer p;
+	struct end e;
+
+	needs_threads_in_a_child();
+	p = peer_start(forker, NULL);
+	end_join(&e, &p);
+	sge = conf_sge(&e.buf, 0, 4096);
+	for (uint64_t i = 0; i < 32; i++) {
+		wr = conf_wr(i, IBV_WR_SEND, &sge, 1);
+		OK(conf_post(e.id->qp, &wr));
+		conf_wc_ok(e.id->send_cq, i);
+	}
+	peer_say(&p, 'q');
+	conf_expect(e.ch, e.id, RDMA_CM_EVENT_DISCONNECTED);
+	end_free(&e);
+	peer_hear(&p, 'd');
+}
+
+/* ... whatever the other threads of the parent were doing. */
+static void devices_of_a_busy_parent(void)
+{
+	struct ibv_context *old;
+	pthread_t t;
+
+	needs_threads_in_a_child();
+	sides();
+	old = dev.ctx;
+	t = conf_thread(busy, NULL);
+	for (unsigned i = 0; i < conf_rounds(20, 200); i++) {
+		pid_t pid = fork();
+
+		if (!pid) {
+			begins_anew();
+			_exit(ibv_close_device(old) != 0);
+		}
+		wait_child(pid);
+	}
+	atomic_store(&enough, true);
+	conf_join(t);
+	sides_work(3);
+	side_pair_free(&x, &y);
+}
+
 /* ---- children that begin ---------------------------------------------------------- */
 
 /* Nothing was used before the fork: parent and child have a device each. */
@@ -532,6 +760,12 @@ static const struct conf_case cases[] = {
 	CASE(child_within_a_region),
 	CASE(memory_of_a_child),
 	CASE(children_of_a_busy_parent),
+	CASE(child_has_a_device),
+	CASE(grandchild_has_a_device),
+	CASE(objects_of_both),
+	CASE(child_that_takes_over),
+	CASE(child_that_serves),
+	CASE(devices_of_a_busy_parent),
 	CASE(fork_before_use),
 	CASE(program_of_a_child),
 };

@@ -149,6 +149,11 @@ static bool resolve(struct cm_channel *ch, const struct rdma_ucm_event_resp *res
 	return true;
 }
 
+static void free_event(void *ev)
+{
+	cm_event_free(ev);
+}
+
 int kernel_event_fetch(int fd, struct cm_channel *ch, struct cm_event **out)
 {
 	struct rdma_ucm_event_resp resp;
@@ -160,7 +165,11 @@ int kernel_event_fetch(int fd, struct cm_channel *ch, struct cm_event **out)
 		ev = calloc(1, sizeof(*ev));
 		if (!ev)
 			return -ENOMEM;
+		pthread_cleanup_push(free_event, ev);
+		cancel_wait_begin();
 		r = get(fd, &resp);
+		cancel_wait_end();
+		pthread_cleanup_pop(0);
 		if (!r && resp.uid == KERNEL_UID_WAKE) {
 			kernel_wake_used(ch);
 			r = -ERESTART;

@@ -15,20 +15,12 @@ struct slot {
 	uint32_t next_free; /* index + 1; 0: none */
 };
 
-static struct lock table_lock = LOCK_INIT;
-static struct slot *slots GUARDED_BY(table_lock);
-static uint32_t count GUARDED_BY(table_lock), free_head GUARDED_BY(table_lock);
-static struct cond came;
-static int waiting GUARDED_BY(table_lock);
-
-void kernel_obj_fork_child(void) NO_TSA
-{
-	lock_init(&table_lock);
-	cond_init(&came);
-	slots = NULL; /* the parent's objects stay reachable by their owners */
-	count = free_head = 0;
-	waiting = 0;
-}
+static struct lock table_lock PROCESS_STATE = LOCK_INIT;
+static struct slot *slots GUARDED_BY(table_lock) PROCESS_STATE;
+static uint32_t count GUARDED_BY(table_lock) PROCESS_STATE;
+static uint32_t free_head GUARDED_BY(table_lock) PROCESS_STATE;
+static struct cond came PROCESS_STATE;
+static int waiting GUARDED_BY(table_lock) PROCESS_STATE;
 
 struct kernel_obj *kernel_obj_new(struct cm_channel *ch)
 {

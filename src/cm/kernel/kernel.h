@@ -121,8 +121,6 @@ void kernel_obj_moved(struct kernel_obj *o, int from);
 /* The kernel has handed out n events of the object. Waits for the threads that
  * have not come from their system call to kernel_obj_event yet. */
 void kernel_obj_settle(struct kernel_obj *o, uint32_t n);
-/* The parent's objects are not ours. */
-void kernel_obj_fork_child(void);
 
 /* ---- wake.c: the fd tells of events that are not the kernel's ---------------- */
 
@@ -133,7 +131,6 @@ void kernel_wake_settle(struct cm_channel *ch);
 /* GET_EVENT answered KERNEL_UID_WAKE. */
 void kernel_wake_used(struct cm_channel *ch);
 void kernel_wake_close(struct cm_channel *ch);
-void kernel_wake_fork_child(void);
 
 /* ---- the commands ------------------------------------------------------------ */
 

@@ -15,13 +15,6 @@ static int serves_any(void)
 
 static int kernel_init(void)
 {
-	static int generation;
-
-	if (generation != cm_generation) {
-		generation = cm_generation;
-		kernel_obj_fork_child();
-		kernel_wake_fork_child();
-	}
 	return kernel_node_find();
 }
 

@@ -19,7 +19,7 @@ struct wake {
 	uint32_t handle;
 };
 
-static struct lock wake_lock = LOCK_INIT;
+static struct lock wake_lock PROCESS_STATE = LOCK_INIT;
 
 static int resolve_something(int fd, uint32_t handle)
 {
@@ -107,9 +107,4 @@ void kernel_wake_close(struct cm_channel *ch)
 {
 	free(ch->be_priv);
 	ch->be_priv = NULL;
-}
-
-void kernel_wake_fork_child(void)
-{
-	lock_init(&wake_lock);
 }

@@ -23,7 +23,7 @@ static void flush_run(struct loop_work *w)
 	evq_flush();
 }
 
-static struct loop_work flush = { .run = flush_run };
+static struct loop_work flush PROCESS_STATE = { .run = flush_run };
 
 /* The thread has more to do, under locks that the application will want when it wakes
  * up, perhaps on the same core: it is woken at the end of the round. */

@@ -9,7 +9,6 @@
 #include <pthread.h>
 #include <semaphore.h>
 #include <sys/resource.h>
-#include <sys/wait.h>
 
 /* Makes the progress thread stand still, as a stopped process would. */
 static struct {
@@ -420,21 +419,6 @@ static void silent_remote_peer(void)
 	cm_channel_free(ch);
 }
 
-/* ---- no device ------------------------------------------------------------------- */
-
-static void forked_child(void)
-{
-	int status;
-	pid_t pid = fork();
-
-	if (!pid) {
-		cm_generation = 1;
-		_exit(be->init() == -ENODEV ? 0 : 1);
-	}
-	REQUIRE(waitpid(pid, &status, 0) == pid);
-	CHECK(WIFEXITED(status) && !WEXITSTATUS(status));
-}
-
 int main(int argc, char **argv)
 {
 	setenv("ANYRDMA_TRANSPORT", "tcp", 1); /* the fake device has no calls */
@@ -455,7 +439,6 @@ int main(int argc, char **argv)
 	T_RUN(flood_after_reject);
 	T_RUN(answers_came_while_stopped);
 	T_RUN(silent_remote_peer);
-	T_RUN(forked_child);
 	T_RUN(nothing_left);
 	return t_done();
 }

@@ -14,7 +14,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-static struct loop_fd hook = { .fd = -1 };
+static struct loop_fd hook PROCESS_STATE = { .fd = -1 };
 
 static void remove_one(struct user_id *u)
 {

@@ -12,7 +12,7 @@ static struct {
 	struct lock lock; /* leaf */
 	struct list head GUARDED_BY(lock);
 	unsigned count GUARDED_BY(lock);
-} all = { .lock = LOCK_INIT, .head = LIST_INIT(all.head) };
+} all PROCESS_STATE = { .lock = LOCK_INIT, .head = LIST_INIT(all.head) };
 
 uint64_t user_now(void)
 {
@@ -25,7 +25,7 @@ uint64_t user_now(void)
 /* From a random start: no connection takes frames of an earlier one for its own. */
 static uint32_t random_psn(void)
 {
-	static _Atomic uint64_t state;
+	static _Atomic uint64_t state PROCESS_STATE;
 	uint64_t v = atomic_load(&state), none = 0;
 
 	if (!v) {

@@ -7,9 +7,6 @@ static int user_init(void)
 {
 	if (!cm_dev)
 		return -ENODEV;
-	if (cm_generation)
-		return log_refuse(ENODEV, "this is a forked child: the device stayed with "
-				  "the parent");
 	return user_hook_init();
 }
 

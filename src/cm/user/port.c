@@ -3,6 +3,7 @@
 
 #include "base/conf.h"
 #include "base/log.h"
+#include "base/state.h"
 #include "cm/user/dev.h"
 
 #include <arpa/inet.h>
@@ -461,7 +462,7 @@ static uint16_t choose(unsigned attempt)
 
 uint16_t port_number(void)
 {
-	static _Atomic uint32_t last;
+	static _Atomic uint32_t last PROCESS_STATE;
 	uint32_t none = 0;
 
 	if (!atomic_load(&last))

@@ -149,7 +149,7 @@ static struct {
 	struct local_route {
 		struct sockaddr_storage dst, src;
 	} v[8];
-} local_routes = { .lock = LOCK_INIT };
+} local_routes PROCESS_STATE = { .lock = LOCK_INIT };
 
 static void local_route_forget(void)
 {

@@ -18,7 +18,7 @@ struct lingering {
 	bool ended;
 };
 
-static atomic_uint count;
+static atomic_uint count PROCESS_STATE;
 
 static void linger_put(struct lingering *l)
 {

@@ -51,7 +51,7 @@ struct tcp_listener {
 static struct {
 	struct lock lock; /* leaf */
 	int fd GUARDED_BY(lock); /* 0: none */
-} reserve = { .lock = LOCK_INIT };
+} reserve PROCESS_STATE = { .lock = LOCK_INIT };
 
 static void reserve_refill(void)
 {

@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* pthread_cancel() of a thread that is in a call. A thread that ended inside the call
+ * would take the locks that it holds with it, and the objects that only it knows. So calls
+ * that make, change or end objects are no cancellation points: a function that an
+ * application calls begins with NO_CANCEL. Posting and polling make no system call that is
+ * one (base/sys.h). Calls that wait for an event can be cancelled while they wait. */
+#ifndef ANYRDMA_BASE_CANCEL_H
+#define ANYRDMA_BASE_CANCEL_H
+
+/* To the end of the block that this stands in, as a declaration, the thread cannot be
+ * cancelled. May be nested. */
+#define NO_CANCEL \
+	__attribute__((cleanup(cancel_end_), unused)) int no_cancel_ = cancel_begin_()
+
+int cancel_begin_(void);
+void cancel_end_(const int *unused);
+
+/* Between these two the thread can be cancelled, if it could be before its one NO_CANCEL.
+ * Within two, it cannot: the caller of the inner function has something to lose. Holds no
+ * lock; what would be lost has a pthread_cleanup_push(). */
+void cancel_wait_begin(void);
+void cancel_wait_end(void);
+
+#endif
