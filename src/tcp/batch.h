@@ -37,6 +37,11 @@ struct batch {
 	unsigned niov, nrefs, used;
 };
 
+/* An empty batch, to be given back by batch_put(); NULL: there is no memory. A batch is too
+ * large for the stack: programs post and poll in coroutines that have a few KiB of it. */
+struct batch *batch_get(void);
+void batch_put(struct batch *b);
+
 /* Fills the batch with what may be sent now. Called with the stream's lock and, if it has a
  * QP, qp->lock. b->refs are the caller's to put after sending. */
 void batch_build(struct stream *s, struct batch *b);

@@ -167,7 +167,7 @@ static void shut(struct stream *s)
 static int discard(struct stream *s)
 {
 	int fd = to_tcp(s)->fd;
-	uint8_t scrap[4096];
+	uint8_t scrap[1024]; /* of the stack of a poller */
 	size_t moved = 0;
 	ssize_t n;
 
