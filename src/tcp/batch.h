@@ -14,9 +14,13 @@
 enum {
 	BATCH_FRAMES = 40,
 	BATCH_IOV = 192,
-	BATCH_BUF = 12 * 1024,
+	BATCH_BUF = 24 * 1024,
+	/* What a frame may need of it, without CRC and with it. */
 	FRAME_BUF = RDMAP_HDR_MAX + DEV_MAX_INLINE + RDMAP_TRAILER_MAX,
+	FRAME_BUF_CRC = RDMAP_HDR_MAX + TCP_CRC_PAYLOAD_MAX + RDMAP_TRAILER_MAX,
 };
+_Static_assert((int)TCP_CRC_PAYLOAD_MAX >= (int)DEV_MAX_INLINE &&
+	       (int)DEV_MAX_INLINE >= (int)TCP_COPY_MAX, "FRAME_BUF is enough");
 
 struct batch_frame {
 	size_t end; /* of this FPDU within the batch */
