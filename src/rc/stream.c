@@ -337,6 +337,8 @@ void stream_broken(struct stream *s, int err, const char *why)
 	rewatch(s);
 	tx_fini(s);
 	req_peer_gone(s);
+	if (err) /* found here: the QP may keep the stream, and the peer would wait */
+		s->carrier->reset(s);
 	s->up_closed = true;
 	if (!s->user_gone)
 		stream_up_post(s);
@@ -578,13 +580,10 @@ void stream_release(struct stream *s)
 
 void stream_abort(struct stream *s)
 {
-	bool open;
-
 	lock_get(&s->lock);
-	open = s->state != STREAM_CLOSED;
-	stream_broken(s, -ECONNABORTED, "aborted");
-	if (open && s->state == STREAM_BROKEN)
+	if (s->state == STREAM_BROKEN)
 		s->carrier->reset(s);
+	stream_broken(s, -ECONNABORTED, "aborted");
 	stream_unlock(s);
 	stream_release(s);
 }
