@@ -110,13 +110,13 @@ static void let_in(const struct stream *s)
 
 void stream_kick(struct stream *s)
 {
-	bool more = false;
+	bool again = true, more;
 
 	atomic_store(&s->want, 1);
 #if !defined(__x86_64__) /* there the store is a full barrier */
 	atomic_thread_fence(memory_order_seq_cst);
 #endif
-	while (atomic_load(&s->want) && lock_try(&s->lock)) {
+	while (again && lock_try(&s->lock)) {
 		atomic_store(&s->want, 0);
 		s->kicked = true;
 		tx_run(s);
@@ -124,7 +124,7 @@ void stream_kick(struct stream *s)
 		more = s->tx.more && s->state == STREAM_OPEN;
 		if (more)
 			atomic_store(&s->want, 1);
-		lock_put(&s->lock);
+		again = stream_put_lock(s);
 		if (more)
 			let_in(s);
 	}
