@@ -166,7 +166,7 @@ static void write_or_count(const char *line, size_t len)
 
 void log_write(enum log_level level, const char *fmt, ...)
 {
-	char line[1024];
+	char line[512]; /* on the stack of a coroutine that posts */
 	int err = errno, n, room;
 	va_list ap;
 

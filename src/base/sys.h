@@ -34,6 +34,7 @@
 
 #ifdef SYS_BY_LIBRARY_
 #define sys_open open
+#define sys_read read
 #define sys_write write
 #define sys_close close
 #define sys_send send
@@ -53,6 +54,11 @@
 static inline int sys_open(const char *path, int flags)
 {
 	return (int)syscall(SYS_openat, AT_FDCWD, path, flags);
+}
+
+static inline ssize_t sys_read(int fd, void *p, size_t n)
+{
+	return syscall(SYS_read, fd, p, n);
 }
 
 static inline ssize_t sys_write(int fd, const void *p, size_t n)

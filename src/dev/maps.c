@@ -7,6 +7,7 @@
  * beginning, so mappings below the range cost time, too. The kernel lists everything that
  * is mapped during all of the reading, in the order of addresses. */
 #include "base/log.h"
+#include "base/sys.h"
 #include "dev/verbs.h"
 
 #include <errno.h>
@@ -118,16 +119,15 @@ static bool walk_query(struct walk *w, int fd)
 }
 
 /* Calls on_line() for each line of the file. The end of a line (the file name) may be
- * missing: only its beginning is used. */
-static void walk_file(struct walk *w, int fd)
+ * missing: only its beginning is used. buf has MAPS_BUF + 1 bytes. */
+static void walk_file(struct walk *w, int fd, char *buf)
 {
-	char buf[MAPS_BUF + 1];
 	size_t have = 0;
 	char *line, *nl;
 	ssize_t n;
 
 	while (!w->ret) {
-		n = read(fd, buf + have, MAPS_BUF - have);
+		n = sys_read(fd, buf + have, MAPS_BUF - have);
 		if (n < 0 && errno == EINTR)
 			continue;
 		if (n <= 0)
@@ -146,7 +146,7 @@ static void walk_file(struct walk *w, int fd)
 /* Without /proc: mincore() returns ENOMEM for holes; it does not know the protection. */
 static int walk_mincore(uintptr_t at, uintptr_t end)
 {
-	enum { CHUNK = 4096 };
+	enum { CHUNK = 512 };
 	unsigned char vec[CHUNK];
 	uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
 
@@ -174,18 +174,29 @@ static bool populate(uintptr_t addr, size_t len, bool writable)
 			writable ? MADV_POPULATE_WRITE : MADV_POPULATE_READ);
 }
 
+/* The buffer is not on the stack: this may run in a coroutine that posts. */
 int maps_check_by(enum maps_way way, uintptr_t addr, size_t len, bool writable)
 {
 	struct walk w = { .at = addr,
 			  .end = addr + (len ? len : 1),
 			  .writable = writable };
-	int fd = way == MAPS_MINCORE ? -1 : open("/proc/self/maps", O_RDONLY | O_CLOEXEC);
+	int fd = way == MAPS_MINCORE ?
+			 -1 :
+			 sys_open("/proc/self/maps", O_RDONLY | O_CLOEXEC);
+	bool known = fd >= 0;
+	char *buf;
 
-	if (fd < 0)
+	if (known && (way == MAPS_READ || !walk_query(&w, fd))) {
+		buf = malloc(MAPS_BUF + 1);
+		known = buf;
+		if (buf)
+			walk_file(&w, fd, buf);
+		free(buf);
+	}
+	if (fd >= 0)
+		sys_close(fd);
+	if (!known)
 		return walk_mincore(w.at, w.end);
-	if (way == MAPS_READ || !walk_query(&w, fd))
-		walk_file(&w, fd);
-	close(fd);
 	if (!w.ret)
 		return not_mapped(&w);
 	return w.ret < 0 ? w.ret : 0;

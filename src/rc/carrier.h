@@ -49,7 +49,7 @@ struct rc_carrier {
 	/* After shut(): discards what arrives. 0: the peer has ended too; -EAGAIN: not
 	 * yet. */
 	int (*discard)(struct stream *s);
-	/* Ends the connection at once, without sending the rest. */
+	/* Ends the connection at once, without sending the rest. May be called again. */
 	void (*reset)(struct stream *s);
 	/* The stream is closed: gives back what the carrier holds outside of memory, then
 	 * drops the stream's first reference, later, in the loop thread. */

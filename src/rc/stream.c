@@ -125,15 +125,16 @@ static void run_executing(struct stream *s, uint32_t *left)
 void stream_kick(struct stream *s)
 {
 	uint32_t left = RC_EXECUTE_TURN;
+	bool again = true;
 
 	atomic_store(&s->want, 1);
 #if !defined(__x86_64__) /* there the store is a full barrier */
 	atomic_thread_fence(memory_order_seq_cst);
 #endif
-	while (atomic_load(&s->want) && lock_try(&s->lock)) {
+	while (again && lock_try(&s->lock)) {
 		atomic_store(&s->want, 0);
 		run_executing(s, &left);
-		lock_put(&s->lock);
+		again = stream_put_lock(s);
 	}
 }
 
@@ -368,6 +369,8 @@ void stream_broken(struct stream *s, int err, const char *why)
 	rewatch(s);
 	tx_fini(s);
 	req_peer_gone(s);
+	if (err) /* found here: the QP may keep the stream, and the peer would wait */
+		s->carrier->reset(s);
 	s->up_closed = true;
 	if (!s->user_gone)
 		stream_up_post(s);
@@ -611,13 +614,10 @@ void stream_release(struct stream *s)
 
 void stream_abort(struct stream *s)
 {
-	bool open;
-
 	lock_get(&s->lock);
-	open = s->state != STREAM_CLOSED;
-	stream_broken(s, -ECONNABORTED, "aborted");
-	if (open && s->state == STREAM_BROKEN)
+	if (s->state == STREAM_BROKEN)
 		s->carrier->reset(s);
+	stream_broken(s, -ECONNABORTED, "aborted");
 	stream_unlock(s);
 	stream_release(s);
 }

@@ -263,11 +263,14 @@ static inline bool stream_unacked(const struct stream *s)
 	return !s->p.extended || s->p.unreliable;
 }
 
-/* Unlocks; true if somebody asked meanwhile: stream_kick() is the caller's then. */
-NO_TSA static inline bool stream_put_lock(struct stream *s)
+/* Unlocks; true if somebody asked meanwhile: stream_kick() is the caller's then. The load
+ * of `want` must not be carried out before the lock is seen to be free: else a thread that
+ * sets `want` and finds the lock held relies on a holder that has looked already. */
+static inline bool stream_put_lock(struct stream *s) RELEASE(s->lock) NO_TSA
 {
 	lock_put(&s->lock);
-#if !defined(__x86_64__) /* there the unlock itself is a full barrier */
+	atomic_signal_fence(memory_order_seq_cst);
+#if !defined(__x86_64__) /* there the unlock, an exchange, is a full barrier */
 	atomic_thread_fence(memory_order_seq_cst);
 #endif
 	return atomic_load(&s->want);

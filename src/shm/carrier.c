@@ -137,6 +137,7 @@ void shm_end(struct stream *s)
 		    !to_shm(s)->closed_in && !to_shm(s)->end_pending;
 	shm_kept_drop(to_shm(s));
 	stream_unlock(s);
+	list_del(&to_shm(s)->request);
 	if (l)
 		link_slot_free(l, to_shm(s)->slot, peer_open);
 	share_qp_free(s->share_id);
@@ -182,6 +183,7 @@ struct shm_stream *shm_new(const struct stream_param *p)
 	list_init(&t->after_rx);
 	list_init(&t->blocked);
 	list_init(&t->kept);
+	list_init(&t->request);
 	t->end_work.run = end_run;
 	t->s.share_id = share_qp_new();
 	return t;

@@ -517,28 +517,92 @@ void stream_unlisten(struct stream_listener *ln)
 	listener_put(ln);
 }
 
+static struct list *request_bucket(struct link *l, uint32_t from)
+{
+	return &l->requests[from % LINK_REQ_BUCKETS];
+}
+
+/* A reply is still to be sent. */
+static bool request_waits(struct stream *s)
+{
+	bool waits;
+
+	stream_lock(s);
+	waits = to_shm(s)->cm == SHM_CM_REQ_RCVD && s->state == STREAM_OPEN &&
+		!to_shm(s)->closed_out;
+	stream_unlock(s);
+	return waits;
+}
+
+/* The stream of the request from this slot of the peer that waits for its reply; or NULL.
+ * Requests that do not wait any more are dropped on the way. So a bucket is walked over
+ * few: those that wait have different slots (request_handle()), all below
+ * LINK_SLOTS_MAX. The loop thread alone frees streams. */
+static struct stream *request_find(struct link *l, uint32_t from)
+{
+	struct shm_stream *t, *tmp;
+	struct stream *found = NULL;
+
+	list_for_each_safe(t, tmp, request_bucket(l, from), request) {
+		if (!request_waits(&t->s))
+			list_del(&t->request);
+		else if (t->peer_slot == from)
+			found = &t->s;
+	}
+	return found;
+}
+
 /* Frees a stream that has no user. */
 static void stream_discard(struct link *l, struct stream *s)
 {
+	list_del(&to_shm(s)->request);
 	link_slot_free(l, to_shm(s)->slot, false);
 	shm_drop(s);
 	link_put(l);
 }
 
+/* A stream for the request; or NULL: no memory, no slot. */
+static struct stream *request_stream(struct link *l, const struct cm_msg *msg)
+{
+	struct stream *s = cm_stream_new(SHM_CM_REQ_RCVD);
+
+	if (!s)
+		return NULL;
+	to_shm(s)->peer_slot = msg->m.from;
+	to_shm(s)->peer_share_id = msg->m.share_id;
+	if (link_slot_alloc(l, s)) {
+		shm_drop(s);
+		return NULL;
+	}
+	list_add_tail(request_bucket(l, msg->m.from), &to_shm(s)->request);
+	return s;
+}
+
+/* A slot is the stream's of one request, until that has its reply. */
+static void second_request(struct link *l, uint32_t from)
+{
+	log_info("process %d: CM_REQ from slot %u, whose request waits already",
+		 (int)l->peer_pid, from);
+	lock_get(&l->rx_lock);
+	l->bad = true;
+	if (!l->dead)
+		link_wake_thread(l);
+	lock_put(&l->rx_lock);
+}
+
 static void request_handle(struct link *l, const struct cm_msg *msg)
 {
-	struct stream_listener *ln = listener_find(msg->data, msg->m.name_len);
-	struct stream *s = ln ? cm_stream_new(SHM_CM_REQ_RCVD) : NULL;
-	int ret = ln ? -EBUSY : -ENOENT;
+	struct stream_listener *ln;
+	struct stream *s;
+	int ret;
 
-	if (s) {
-		to_shm(s)->peer_slot = msg->m.from;
-		to_shm(s)->peer_share_id = msg->m.share_id;
-		if (link_slot_alloc(l, s)) {
-			shm_drop(s);
-			s = NULL;
-		}
+	if (request_find(l, msg->m.from)) {
+		second_request(l, msg->m.from);
+		return;
 	}
+	ln = listener_find(msg->data, msg->m.name_len);
+	s = ln ? request_stream(l, msg) : NULL;
+	ret = ln ? -EBUSY : -ENOENT;
 	if (s) {
 		ret = ln->ops->incoming(ln->user, s, msg->data + msg->m.name_len,
 					msg->m.len);
@@ -552,36 +616,20 @@ static void request_handle(struct link *l, const struct cm_msg *msg)
 		listener_put(ln);
 }
 
-/* False: s is not the stream of this request. */
-static bool cancel_stream(struct stream *s, uint32_t from)
+static void cancel_handle(struct link *l, const struct cm_msg *msg)
 {
-	bool found;
+	struct stream *s = request_find(l, msg->m.from);
 
+	if (!s)
+		return; /* it has its reply */
 	stream_lock(s);
-	found = to_shm(s)->cm == SHM_CM_REQ_RCVD && to_shm(s)->peer_slot == from &&
-		s->state == STREAM_OPEN;
-	if (found) {
-		close_send(to_shm(s)->l, from);
+	if (to_shm(s)->cm == SHM_CM_REQ_RCVD && s->state == STREAM_OPEN &&
+	    !to_shm(s)->closed_out) {
+		close_send(l, msg->m.from);
 		to_shm(s)->closed_in = to_shm(s)->closed_out = true;
 		stream_broken(s, 0, "the peer has cancelled its request");
 	}
 	stream_unlock(s);
-	return found;
-}
-
-static void cancel_handle(struct link *l, const struct cm_msg *msg)
-{
-	uint32_t from = msg->m.from;
-	bool found = false;
-
-	lock_get(&l->rx_lock);
-	for (uint32_t i = 0; i < l->nslots && !found; i++) {
-		struct stream *s = l->slot[i];
-
-		if (link_is_stream(s) && to_shm(s)->peer_slot == from)
-			found = cancel_stream(s, from);
-	}
-	lock_put(&l->rx_lock);
 }
 
 /* Leaves a message to the loop thread. */
@@ -633,6 +681,11 @@ int shm_cm_receive(struct link *l, const void *rec, uint32_t bytes, bool by_thre
 	memcpy(&m, rec, sizeof(m));
 	if (m.type >= sizeof(messages) / sizeof(messages[0]) || !messages[m.type].receive)
 		return -EPROTO;
+	if (m.from >= LINK_SLOTS_MAX) {
+		log_info("CM_%s from slot %u, which cannot exist", messages[m.type].name,
+			 m.from);
+		return -EPROTO;
+	}
 	if (m.len > STREAM_REQUEST_MAX || m.name_len > STREAM_NAME_MAX ||
 	    bytes != sizeof(m) + m.name_len + m.len ||
 	    (messages[m.type].bare && bytes != sizeof(m))) {
@@ -647,7 +700,7 @@ void shm_cm_run(struct link *l)
 	struct list *n;
 
 	lock_get(&l->rx_lock);
-	while (!l->dead && (n = list_pop(&l->cm_msgs))) {
+	for (int i = 0; i < LINK_CM_TURN && !l->dead && (n = list_pop(&l->cm_msgs)); i++) {
 		struct cm_msg *msg = list_entry(n, struct cm_msg, node);
 
 		l->ncm_msgs--;
@@ -656,6 +709,8 @@ void shm_cm_run(struct link *l)
 		free(msg);
 		lock_get(&l->rx_lock);
 	}
+	if (!l->dead && !list_empty(&l->cm_msgs))
+		link_post_msgs(l);
 	lock_put(&l->rx_lock);
 }
 

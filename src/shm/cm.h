@@ -28,7 +28,7 @@ void stream_reject(struct stream *s, const void *rej, size_t len);
 
 /* link_kind.receive of REC_CM. */
 int shm_cm_receive(struct link *l, const void *rec, uint32_t bytes, bool by_thread);
-/* Handles link.cm_msgs. Loop thread, no lock. */
+/* Handles a turn of link.cm_msgs. Loop thread, no lock. */
 void shm_cm_run(struct link *l);
 /* The link is dead: no request goes there any more. */
 void shm_cm_routes_drop(struct link *l);

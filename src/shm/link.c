@@ -95,6 +95,8 @@ int link_new(struct link_segment *seg, int side, const struct link_id *peer,
 	list_init(&l->cqs);
 	for (int i = 0; i < LINK_CQ_BUCKETS; i++)
 		list_init(&l->cq_hash[i]);
+	for (int i = 0; i < LINK_REQ_BUCKETS; i++)
+		list_init(&l->requests[i]);
 	list_init(&l->opens);
 	list_init(&l->cm_msgs);
 	list_init(&l->blocked);

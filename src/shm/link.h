@@ -43,6 +43,8 @@ enum {
 	LINK_OPENS_MAX = 256,	    /* LINK_OPENs that wait for the loop thread */
 	LINK_CM_REQS_MAX = 1024,    /* CM_REQs that wait for it; more are refused */
 	LINK_CM_MSGS_MAX = 1 << 16, /* CM messages that do; more break the link */
+	LINK_CM_TURN = 64,	    /* CM messages handled before others get a turn */
+	LINK_REQ_BUCKETS = 256,
 	LINK_HALF_OPEN_MAX = 4096,  /* streams without LINK_READY */
 	LINK_QUEUED_BYTES = 8 * 1024 * 1024, /* messages of the link that wait for room */
 	LINK_CQ_BUCKETS = 256,
@@ -130,6 +132,9 @@ struct link {
 	struct loop_fd sock;
 	bool wake_added, sock_added; /* to the loop */
 	struct link_segment *seg;
+	/* Requests of the CM that have come, by the peer's slot: shm_stream.request.
+	 * Loop thread only. */
+	struct list requests[LINK_REQ_BUCKETS];
 	struct direct *direct; /* or NULL; fixed before link_start() */
 	struct grant grant;    /* loop thread only */
 };

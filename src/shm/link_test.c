@@ -5,11 +5,14 @@
 #include "shm/link_rx.h"
 #include "shm/greeting.h"
 #include "rc/tx.h"
+#include "shm/cm.h"
 #include "shm/setup.h"
 #include "tests/t.h"
 
 #include <sys/epoll.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 
 enum { ROUNDS = 500, PATIENCE_MS = 10000, CTLS = 3000 };
 
@@ -333,6 +336,189 @@ static void types_of_cm_messages(void)
 		r.m.name_len = 0;
 		r.m.len = 0;
 	}
+	r.m.type = CM_CANCEL;
+	r.m.from = LINK_SLOTS_MAX - 1;
+	sends(&r, HEAD, REC_CM, false);
+	r.m.from++;
+	sends(&r, HEAD, REC_CM, true);
+}
+
+/* ---- requests of the CM ------------------------------------------------------------ */
+
+static void nothing(void *user)
+{
+	(void)user;
+}
+
+static atomic_int cancelled, released;
+
+static void on_closed(void *user, int err)
+{
+	(void)user;
+	if (!err) /* else the link is broken */
+		atomic_fetch_add(&cancelled, 1);
+}
+
+static void on_released(void *user)
+{
+	(void)user;
+	atomic_fetch_add(&released, 1);
+}
+
+static const struct stream_user user_ops = { .closed = on_closed, .released = on_released };
+
+enum { REQS = 300 };
+static struct stream *incoming[REQS + 1];
+static atomic_int nincoming;
+
+static int on_incoming(void *user, struct stream *s, const uint8_t *req, size_t len)
+{
+	(void)user, (void)req, (void)len;
+	if (atomic_load(&nincoming) > REQS)
+		return -EBUSY;
+	stream_adopt(s, &user_ops, &incoming);
+	incoming[atomic_fetch_add(&nincoming, 1)] = s;
+	return 0;
+}
+
+static const struct listener_user listener_ops = { on_incoming, nothing };
+
+static struct stream_listener *listener_open(int *fd, char name[STREAM_NAME_MAX])
+{
+	struct sockaddr_un un = { .sun_family = AF_UNIX };
+	int n;
+
+	snprintf(name, STREAM_NAME_MAX, "anyrdma-link-test-%d", (int)getpid());
+	n = snprintf(un.sun_path + 1, sizeof(un.sun_path) - 1, "%s", name);
+	*fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	if (bind(*fd, (struct sockaddr *)&un,
+		 (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)n)))
+		abort();
+	atomic_store(&nincoming, 0);
+	atomic_store(&cancelled, 0);
+	atomic_store(&released, 0);
+	return stream_listen(*fd, name, &listener_ops, NULL);
+}
+
+static void cm_message(enum cm_type type, uint32_t slot, const char *name)
+{
+	struct {
+		struct rec_cm m;
+		char name[STREAM_NAME_MAX];
+	} r = { .m = { .type = (uint8_t)type, .from = slot } };
+
+	r.m.name_len = (uint8_t)strlen(name);
+	memcpy(r.name, name, r.m.name_len);
+	put(&r, (uint32_t)sizeof(r.m) + r.m.name_len, REC_CM);
+	link_run(to, true);
+}
+
+static bool is_dead(struct link *l)
+{
+	bool dead;
+
+	lock_get(&l->rx_lock);
+	dead = l->dead;
+	lock_put(&l->rx_lock);
+	return dead;
+}
+
+static void release_all(void)
+{
+	int n = atomic_load(&nincoming);
+
+	for (int i = 0; i < n; i++)
+		stream_release(incoming[i]);
+	CHECK(T_WAIT(atomic_load(&released) == n, PATIENCE_MS));
+}
+
+/* Each cancels the request of its slot and no other, in any order; the slot may be used
+ * again. A second request of a slot whose first waits breaks the link. */
+static void requests_are_cancelled(void)
+{
+	char name[STREAM_NAME_MAX];
+	struct stream_listener *ln;
+	int fd;
+
+	up();
+	ln = listener_open(&fd, name);
+	CHECK(ln);
+	for (uint32_t i = 0; i < REQS; i++)
+		cm_message(CM_REQ, i, name);
+	CHECK(T_WAIT(atomic_load(&nincoming) == REQS, PATIENCE_MS));
+	for (uint32_t i = 0; i < REQS; i += 2)
+		cm_message(CM_CANCEL, REQS - 2 - i, "");
+	CHECK(T_WAIT(atomic_load(&cancelled) == REQS / 2, PATIENCE_MS));
+	for (int i = 0; i < REQS; i++) {
+		stream_lock(incoming[i]);
+		CHECK_EQ(incoming[i]->state, i % 2 ? STREAM_OPEN : STREAM_BROKEN);
+		stream_unlock(incoming[i]);
+	}
+	cm_message(CM_CANCEL, 2, ""); /* the second time */
+	cm_message(CM_REQ, 2, name);
+	CHECK(T_WAIT(atomic_load(&nincoming) == REQS + 1, PATIENCE_MS));
+	CHECK(!is_dead(to));
+	CHECK_EQ(atomic_load(&cancelled), REQS / 2);
+	cm_message(CM_REQ, 3, name);
+	CHECK(T_WAIT(is_dead(to), PATIENCE_MS));
+	CHECK_EQ(atomic_load(&nincoming), REQS + 1);
+	release_all();
+	stream_unlisten(ln);
+	close(fd);
+	down();
+}
+
+/* ---- turns --------------------------------------------------------------------------- */
+
+static _Atomic bool held_thread, let_go;
+static unsigned left; /* messages, when the work ran that was posted behind them */
+
+static void hold_run(struct loop_work *w)
+{
+	(void)w;
+	atomic_store(&held_thread, true);
+	T_WAIT(atomic_load(&let_go), PATIENCE_MS);
+}
+
+static _Atomic bool looked;
+
+static void look_run(struct loop_work *w)
+{
+	(void)w;
+	lock_get(&to->rx_lock);
+	left = to->ncm_msgs;
+	lock_put(&to->rx_lock);
+	atomic_store(&looked, true);
+}
+
+static unsigned messages_left(void)
+{
+	unsigned n;
+
+	lock_get(&to->rx_lock);
+	n = to->ncm_msgs;
+	lock_put(&to->rx_lock);
+	return n;
+}
+
+/* The loop thread has other things to do, however many messages a peer sends. */
+static void messages_are_handled_in_turns(void)
+{
+	static struct loop_work hold = { .run = hold_run }, look = { .run = look_run };
+	enum { N = 1000 };
+
+	up();
+	loop_post(&hold);
+	CHECK(T_WAIT(atomic_load(&held_thread), PATIENCE_MS));
+	for (uint32_t i = 0; i < N; i++)
+		cm_message(CM_CANCEL, i, "");
+	CHECK_EQ(messages_left(), N);
+	loop_post(&look);
+	atomic_store(&let_go, true);
+	CHECK(T_WAIT(atomic_load(&looked), PATIENCE_MS));
+	CHECK(left > 0);
+	CHECK(T_WAIT(!messages_left(), PATIENCE_MS));
+	down();
 }
 
 int main(int argc, char **argv)
@@ -341,6 +527,8 @@ int main(int argc, char **argv)
 	T_RUN(kinds_of_records);
 	T_RUN(types_of_link_messages);
 	T_RUN(types_of_cm_messages);
+	T_RUN(requests_are_cancelled);
+	T_RUN(messages_are_handled_in_turns);
 	T_RUN(a_waiting_producer_is_woken);
 	T_RUN(another_uses_the_room);
 	T_RUN(no_wakeup_is_lost);

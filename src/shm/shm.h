@@ -41,6 +41,9 @@ struct shm_stream {
 	bool req_in_ring; /* active side: the request is in the ring, */
 	uint32_t req_end; /* before this position */
 	bool by_route;	  /* the link is that of an earlier connection to this name */
+	/* passive side: link.requests, until it is found there with nothing to reply to,
+	 * or ends; loop thread only */
+	struct list request;
 
 	/* how far both sides have opened and closed the stream */
 	bool connector;	 /* this side sends OPEN and READY */

@@ -1,14 +1,49 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include "tcp/batch.h"
 
-#include "base/guard.h"
 #include "dev/verbs.h"
 #include "rc/tap.h"
 #include "tcp/crc32c.h"
 
 #include <errno.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+
+enum { POOL = 8 }; /* more threads than that, in sendmsg() at the same time, allocate */
+
+/* They take memory when they are first used, and need no malloc(), which may fail. */
+static struct pooled {
+	struct batch b; /* first: batch_put() */
+	_Alignas(64) _Atomic bool used;
+} pool[POOL];
+
+struct batch *batch_get(void)
+{
+	/* A thread finds the one that it used last, which is in its cache. */
+	static _Thread_local unsigned hint __attribute__((tls_model("initial-exec")));
+
+	for (unsigned n = 0; n < POOL; n++) {
+		unsigned i = (hint + n) % POOL;
+
+		if (atomic_load_explicit(&pool[i].used, memory_order_relaxed) ||
+		    atomic_exchange_explicit(&pool[i].used, true, memory_order_acquire))
+			continue;
+		hint = i;
+		return &pool[i].b;
+	}
+	return malloc(sizeof(struct batch));
+}
+
+void batch_put(struct batch *b)
+{
+	struct pooled *p = (struct pooled *)(void *)b;
+
+	if ((uintptr_t)p >= (uintptr_t)pool && (uintptr_t)p < (uintptr_t)(pool + POOL))
+		atomic_store_explicit(&p->used, false, memory_order_release);
+	else
+		free(b);
+}
 
 /* Appends n bytes of buf (already written at buf + used) to the iovecs. */
 static void batch_append(struct batch *b, uint32_t n)
@@ -24,38 +59,15 @@ static void batch_append(struct batch *b, uint32_t n)
 	b->bytes += n;
 }
 
-struct summed {
-	const uint8_t *p;
-	size_t len;
-	uint32_t crc;
-};
-
-static void sum(void *arg)
-{
-	struct summed *m = arg;
-
-	m->crc = crc32c(m->crc, m->p, m->len);
-}
-
-/* Pad and CRC; `from` is the first iovec of this FPDU, `skip` the bytes of it
- * that belong to the FPDU before. -EFAULT: the payload was unmapped. */
-static int batch_trailer(struct batch *b, const struct stream *s, uint32_t n,
-			 unsigned from, size_t skip)
+/* Pad and CRC of the FPDU at `head`. With CRC all of it is in the buffer. */
+static void batch_trailer(struct batch *b, const struct stream *s, uint32_t head, uint32_t n)
 {
 	uint8_t *p = b->buf + b->used;
-	struct summed m = { .crc = CRC32C_INIT };
 
 	memset(p, 0, n);
-	for (unsigned i = from; s->p.crc && i < b->niov; i++, skip = 0) {
-		m.p = (uint8_t *)b->iov[i].iov_base + skip;
-		m.len = b->iov[i].iov_len - skip;
-		if (!guard_call(m.p, m.len, sum, &m))
-			return -EFAULT;
-	}
 	if (s->p.crc)
-		crc32c_put(p + n - 4, crc32c(m.crc, p, n - 4));
+		crc32c_put(p + n - 4, crc32c(CRC32C_INIT, b->buf + head, b->used + n - 4 - head));
 	batch_append(b, n);
-	return 0;
 }
 
 /* After an EFAULT, whose memory is it? */
@@ -103,10 +115,10 @@ static struct batch *to_batch(struct rc_build *b)
 static bool batch_full(struct rc_build *build, struct stream *s)
 {
 	const struct batch *b = to_batch(build);
+	const uint32_t need = s->p.crc ? FRAME_BUF_CRC : FRAME_BUF;
 
-	(void)s;
 	return b->b.nframes == BATCH_FRAMES || b->niov + DEV_MAX_SGE + 3 > BATCH_IOV ||
-	       b->used + FRAME_BUF > BATCH_BUF || b->bytes >= RC_TURN;
+	       b->used + need > BATCH_BUF || b->bytes >= RC_TURN;
 }
 
 /* Where the batch ended before a frame. */
@@ -144,8 +156,6 @@ static int batch_add(struct rc_build *build, struct stream *s, const struct rc_f
 	struct batch *b = to_batch(build);
 	struct batch_frame *f = &b->frame[b->b.nframes];
 	const struct batch_mark mark = batch_mark(b);
-	unsigned from = b->niov;
-	size_t skip = 0;
 	uint32_t trailer;
 	bool copy;
 	int ret = 0;
@@ -153,23 +163,18 @@ static int batch_add(struct rc_build *build, struct stream *s, const struct rc_f
 	f->head = b->used;
 	f->head_len = (uint32_t)rdmap_encode(b->buf + b->used, h);
 	batch_append(b, f->head_len);
-	if (mark.niov == b->niov) { /* merged with the FPDU before */
-		from--;
-		skip = mark.last.iov_len;
-	}
 	trailer = rdmap_trailer(f->head_len, h->payload);
-	copy = h->payload <= TCP_COPY_MAX ||
+	copy = h->payload <= TCP_COPY_MAX || s->p.crc ||
 	       (p->kind == PAYLOAD_WQE && sq_at(&s->qp->sq, p->idx)->is_inline);
 	if (h->payload)
 		ret = copy ? batch_copy(b, s->qp, p, h->payload) :
 			     batch_map(b, s, p, h->payload);
-	f->trailer = b->used;
-	if (!ret)
-		ret = batch_trailer(b, s, trailer, from, skip);
 	if (ret) {
 		batch_rewind(b, &mark);
 		return ret;
 	}
+	f->trailer = b->used;
+	batch_trailer(b, s, f->head, trailer);
 	f->head_len += copy ? h->payload + trailer : 0;
 	f->trailer_len = copy ? 0 : trailer;
 	f->payload_len = copy ? 0 : h->payload;
@@ -204,7 +209,7 @@ static void tell(struct stream *s, const struct batch *b, const struct batch_fra
 static int keep_part(struct tcp_stream *t, const struct batch *b, const struct batch_frame *f,
 		     size_t in)
 {
-	struct tcp_part *p = calloc(1, sizeof(*p));
+	struct tcp_part *p = calloc(1, sizeof(*p) + f->head_len);
 
 	if (!p)
 		return -ENOMEM;

@@ -14,9 +14,13 @@
 enum {
 	BATCH_FRAMES = 40,
 	BATCH_IOV = 192,
-	BATCH_BUF = 12 * 1024,
+	BATCH_BUF = 24 * 1024,
+	/* What a frame may need of it, without CRC and with it. */
 	FRAME_BUF = RDMAP_HDR_MAX + DEV_MAX_INLINE + RDMAP_TRAILER_MAX,
+	FRAME_BUF_CRC = RDMAP_HDR_MAX + TCP_CRC_PAYLOAD_MAX + RDMAP_TRAILER_MAX,
 };
+_Static_assert((int)TCP_CRC_PAYLOAD_MAX >= (int)DEV_MAX_INLINE &&
+	       (int)DEV_MAX_INLINE >= (int)TCP_COPY_MAX, "FRAME_BUF is enough");
 
 struct batch_frame {
 	size_t end; /* of this FPDU within the batch */
@@ -36,6 +40,11 @@ struct batch {
 	size_t bytes;
 	unsigned niov, nrefs, used;
 };
+
+/* An empty batch, to be given back by batch_put(); NULL: there is no memory. A batch is too
+ * large for the stack: programs post and poll in coroutines that have a few KiB of it. */
+struct batch *batch_get(void);
+void batch_put(struct batch *b);
 
 /* Fills the batch with what may be sent now. Called with the stream's lock and, if it has a
  * QP, qp->lock. b->refs are the caller's to put after sending. */

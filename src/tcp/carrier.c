@@ -150,6 +150,8 @@ static int start(struct stream *s)
 	int ret;
 
 	s->payload_max = s->p.extended ? FPDU_PAYLOAD_MAX : plain_fpdu_max(t->fd);
+	if (s->p.crc && s->payload_max > TCP_CRC_PAYLOAD_MAX)
+		s->payload_max = TCP_CRC_PAYLOAD_MAX;
 	t->src.fd = t->fd;
 	t->src.progress = source_progress;
 	t->lf = (struct loop_fd){ .fd = t->fd, .ready = lf_ready };
@@ -167,7 +169,7 @@ static void shut(struct stream *s)
 static int discard(struct stream *s)
 {
 	int fd = to_tcp(s)->fd;
-	uint8_t scrap[4096];
+	uint8_t scrap[1024]; /* of the stack of a poller */
 	size_t moved = 0;
 	ssize_t n;
 

@@ -8,6 +8,9 @@
  * where payload goes, after all checks; nothing else happens. It *ends* when
  * trailer and CRC are there: only then it has effects.
  *
+ * With CRC nothing is read to its place: the sum is that of the bytes that came, and memory
+ * of the application may change, or be unmapped, as soon as it was written.
+ *
  * Nothing here waits: what a frame obliges us to send is queued. */
 #include "base/log.h"
 #include "base/sys.h"
@@ -63,7 +66,7 @@ static int frame_begin(struct tcp_stream *t)
 	t->in_frame = true;
 	t->left = t->s.rx.h.payload;
 	t->trailer_have = 0;
-	t->large = t->left >= TCP_IN_PLACE_MIN;
+	t->large = t->left >= TCP_IN_PLACE_MIN && !t->s.p.crc;
 	return rx_frame_begin(&t->s);
 }
 
@@ -252,16 +255,6 @@ static ssize_t rx_in_place(struct tcp_stream *t, uint8_t *buf, size_t *want)
 	got = rx_recv(t, iov, n);
 	if (got > 0) {
 		placed = (size_t)got < left ? (uint32_t)got : left;
-		if (t->s.p.crc) {
-			uint32_t k = placed;
-
-			for (int i = 0; i < n && k; i++) {
-				size_t part = iov[i].iov_len < k ? iov[i].iov_len : k;
-
-				t->crc = crc32c(t->crc, iov[i].iov_base, part);
-				k -= (uint32_t)part;
-			}
-		}
 		rx_placed(&t->s, placed);
 		t->left -= placed;
 	}
@@ -296,7 +289,8 @@ static ssize_t rx_once(struct tcp_stream *t, uint8_t *buf, bool *more)
 		return rx_resume(&t->s);
 	if (t->stash)
 		return rx_unstash(t);
-	if (t->in_frame && left >= TCP_IN_PLACE_MIN && t->s.rx.place != PLACE_SCRATCH) {
+	if (t->in_frame && left >= TCP_IN_PLACE_MIN && t->s.rx.place != PLACE_SCRATCH &&
+	    !t->s.p.crc) {
 		got = rx_in_place(t, buf, &want);
 		if (!got && t->s.rx.place == PLACE_SCRATCH)
 			return 0; /* became unplaceable: try again into staging */

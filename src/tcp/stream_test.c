@@ -136,6 +136,28 @@ static void control_messages_are_bounded(void)
 	end_free(e);
 }
 
+/* A frame that breaks the stream, though the QP keeps it: the peer hears of it, and does not
+ * wait for answers. */
+static void a_bad_frame_ends_the_connection(void)
+{
+	static const uint8_t nonsense[64] = { 0, 60, 0xff, 0xff };
+	struct end *e = end_new(16);
+	double limit = now() + PATIENCE_S;
+	struct ibv_wc wc;
+	char byte;
+	ssize_t n = -1;
+
+	say_bytes(e, nonsense, sizeof(nonsense));
+	while (n < 0 && now() < limit) {
+		ibv_poll_cq(e->cq, 1, &wc);
+		n = recv(e->peer, &byte, 1, MSG_DONTWAIT);
+		if (n < 0 && errno == ECONNRESET)
+			n = 0;
+	}
+	CHECK_EQ(n, 0);
+	end_free(e);
+}
+
 /* A peer that has the CM answer again and again, and reads nothing. */
 static void answers_are_bounded(void)
 {
@@ -453,6 +475,7 @@ int main(int argc, char **argv)
 	T_RUN(memory_gone_before_a_read_is_answered);
 	T_RUN(qp_fails_in_the_middle_of_a_frame);
 	T_RUN(control_messages_are_bounded);
+	T_RUN(a_bad_frame_ends_the_connection);
 	T_RUN(answers_are_bounded);
 	T_RUN(receives_posted_for_a_deaf_peer);
 	T_RUN(idle_qp_waits_for_its_peer);

@@ -19,19 +19,22 @@ enum {
 	TCP_IN_PLACE_MIN = 8192, /* the rest of a payload of so many bytes is read to its place */
 	TCP_TAIL = 64,		 /* write order: last bytes in an iovec of their own */
 	TCP_COPY_MAX = 512,	 /* payload up to here is copied beside its header */
+	/* With CRC every payload is, and is not larger: the CRC is to be that of the bytes
+	 * that are sent, and memory that a peer reads may change at any time. */
+	TCP_CRC_PAYLOAD_MAX = 8192,
 	TCP_YIELD_MS = 100,	 /* a peer has surely read our MPA reply by then */
 };
 
 /* The rest of an FPDU of which a part is in the socket: it must be finished
  * before anything else, whatever happens to its QP. */
 struct tcp_part {
-	uint8_t head[RDMAP_HDR_MAX + DEV_MAX_INLINE + RDMAP_TRAILER_MAX];
 	uint32_t head_len, head_pos;
 	uint8_t trailer[RDMAP_TRAILER_MAX + 1];
 	uint32_t trailer_len, trailer_pos;
 	struct rc_payload payload; /* if not owned */
 	uint8_t *owned;		   /* a copy of it, or NULL */
 	uint32_t payload_len, payload_pos;
+	uint8_t head[]; /* with a payload that was copied, and then the trailer */
 };
 
 /* All fields are guarded by the stream's lock. */

@@ -13,6 +13,8 @@
 #include <string.h>
 #include <sys/socket.h>
 
+#define NO_MEMORY_NS (10 * MSEC) /* then memory is asked for again */
+
 static ssize_t push(struct stream *s, struct iovec *iov, unsigned n)
 {
 	struct msghdr msg = { .msg_iov = iov, .msg_iovlen = n };
@@ -188,22 +190,37 @@ static ssize_t first_send(struct tcp_stream *t)
 
 /* ---- batches -------------------------------------------------------------------------- */
 
-/* NO_TSA: a stream may have no QP to lock. */
-NO_TSA static ssize_t batch_send(struct stream *s, bool *more)
+/* The state after n bytes of the batch have left. NO_TSA: a stream may have no QP to lock. */
+NO_TSA static int batch_sent(struct stream *s, struct batch *b, size_t n)
 {
 	struct dev_qp *qp = s->qp;
-	struct batch b;
+	int ret;
+
+	if (qp)
+		lock_get(&qp->lock);
+	ret = batch_commit(s, b, n);
+	if (qp && stream_unacked(s) && !ret)
+		req_carried_locked(s);
+	if (qp)
+		lock_put(&qp->lock);
+	return ret;
+}
+
+/* NO_TSA: likewise. */
+NO_TSA static ssize_t batch_fill_and_send(struct stream *s, struct batch *b, bool *more)
+{
+	struct dev_qp *qp = s->qp;
 	bool failed;
 	ssize_t ret;
 
 	if (qp)
 		lock_get(&qp->lock);
 	failed = req_local_locked(s);
-	batch_build(s, &b);
+	batch_build(s, b);
 	if (qp)
 		lock_put(&qp->lock);
-	ret = b.b.nframes ? push(s, b.iov, b.niov) : 0;
-	sge_unmap(b.refs, (int)b.nrefs);
+	ret = b->b.nframes ? push(s, b->iov, b->niov) : 0;
+	sge_unmap(b->refs, (int)b->nrefs);
 	if (ret == -EFAULT && !to_tcp(s)->suspect) {
 		to_tcp(s)->suspect = true; /* once more, to find out whose memory it is */
 		if (failed)
@@ -212,27 +229,36 @@ NO_TSA static ssize_t batch_send(struct stream *s, bool *more)
 	}
 	to_tcp(s)->suspect = false;
 	if (ret > 0) {
-		int err;
+		int err = batch_sent(s, b, (size_t)ret);
 
-		if (qp)
-			lock_get(&qp->lock);
-		err = batch_commit(s, &b, (size_t)ret);
-		if (qp && stream_unacked(s) && !err)
-			req_carried_locked(s);
-		if (qp)
-			lock_put(&qp->lock);
 		if (err)
 			return err;
 	}
-	*more = b.b.nframes && ret >= 0;
-	if (*more && (size_t)ret < b.bytes)
+	*more = b->b.nframes && ret >= 0;
+	if (*more && (size_t)ret < b->bytes)
 		s->tx.blocked = true;
-	if (ret >= 0 && b.b.fail && (size_t)ret == b.bytes) {
-		tx_build_failed(s, b.b.fail);
+	if (ret >= 0 && b->b.fail && (size_t)ret == b->bytes) {
+		tx_build_failed(s, b->b.fail);
 		*more = true; /* a NAK, or responses behind the request that failed */
 	}
 	if (failed)
 		req_hold_over(s);
+	return ret;
+}
+
+static ssize_t batch_send(struct stream *s, bool *more)
+{
+	struct batch *b = batch_get();
+	ssize_t ret;
+
+	lock_assert_held(&s->lock);
+	if (!b) {
+		stream_timer(s, loop_now() + NO_MEMORY_NS);
+		*more = false;
+		return 0;
+	}
+	ret = batch_fill_and_send(s, b, more);
+	batch_put(b);
 	return ret;
 }
 
