@@ -322,6 +322,11 @@ static void multicast(void)
 	CHECK_ERRNO(rdma_join_multicast_ex(id, &ex, NULL), EINVAL);
 	CHECK_ERRNO(rdma_leave_multicast(id, fake_addr()), EADDRNOTAVAIL);
 
+	fb.fail = EOPNOTSUPP;
+	CHECK_ERRNO(rdma_join_multicast(id, fake_addr(), NULL), EOPNOTSUPP);
+	fb.fail = 0;
+	CHECK_ERRNO(rdma_leave_multicast(id, fake_addr()), EADDRNOTAVAIL);
+
 	attr.qp_type = IBV_QPT_UD;
 	REQUIRE_EQ(rdma_create_qp(id, NULL, &attr), 0);
 	CHECK_EQ(rdma_join_multicast(id, fake_addr(), &ex), 0);

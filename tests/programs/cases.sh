@@ -89,6 +89,21 @@ cases_cm() {
 	next_port
 	pair "$where cmtime -c 1000" 120 rdma:$port "cmtime -b $server_addr -p $port -c 1000" \
 		"cmtime $s -p $port -c 1000" "connect" stop
+	cases_datagrams
+}
+
+# There are neither datagrams nor multicast yet: the programs say so, and end.
+cases_datagrams() {
+	next_port
+	solo "$where udaddy is refused" 10 "udaddy -b $client_addr" \
+		"failure trying to listen: Operation not supported" 255
+	# With -M the address is not resolved. One that is no device's, as the loopback's, leaves
+	# the id without a device, and mckey crashes, on the original too.
+	case $client_addr in
+	127.* | ::1) ;;
+	*)	solo "$where mckey -M is refused" 10 "mckey -M ff0e::1 -b $client_addr -c 3" \
+			"unable to create QP: Operation not supported" 255 ;;
+	esac
 }
 
 # Which GIDs stand for the addresses, at each end.
