@@ -361,4 +361,14 @@ fabric_row() { # OPTIONS
 cases_fabric() {
 	command -v fi_pingpong > /dev/null || { skip "$where fi_pingpong" "not installed"; return; }
 	each_row fabric_row <<< "$(fabric_table)"
+	cases_fabric_hints
+}
+
+# What programs ask of libfabric (the hints are those of its tests with several endpoints): connected
+# and reliable endpoints are there, datagrams need UD.
+cases_fabric_hints() {
+	local hints="fi_info -p verbs -d anyrdma0 -m FI_CONTEXT -c FI_MSG\\|FI_RMA"
+	solo "$where fi_info FI_EP_MSG" 20 "$hints -t FI_EP_MSG" "FI_PROTO_RDMA_CM_IB_RC"
+	solo "$where fi_info FI_EP_RDM" 20 "$hints -t FI_EP_RDM" "FI_PROTO_RXM"
+	solo "$where fi_info FI_EP_DGRAM is refused" 20 "$hints -t FI_EP_DGRAM" "fi_getinfo: -61" 61
 }
