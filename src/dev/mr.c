@@ -102,6 +102,11 @@ uint32_t slot_key(const struct mr_slot *s)
 	return key_make(s->index, s->tag);
 }
 
+uint32_t slot_key_base(const struct mr_slot *s)
+{
+	return key_make(s->index, 0);
+}
+
 struct mr_slot *slot_find(uint32_t key)
 {
 	uint32_t index = ((key >> 8) ^ key_xor) * key_inv & KEY_MASK;
