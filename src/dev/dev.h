@@ -338,7 +338,7 @@ struct wqe {
 	uint8_t num_sge;
 	uint32_t length;	/* bytes of payload */
 	uint32_t imm_or_rkey;	/* imm_data (network order) or invalidate_rkey; bind:
-				 * a key that the window has had */
+				 * slot_key_base() of the window */
 	uint32_t rkey;
 	uint32_t srqn;		/* XRC: the peer's SRQ */
 	uint64_t raddr;		/* RDMA and atomic target; bind: where the window begins */

@@ -109,6 +109,11 @@ uint32_t slot_key(const struct mr_slot *s)
 	return key_make(s->index, s->tag);
 }
 
+uint32_t slot_key_base(const struct mr_slot *s)
+{
+	return key_make(s->index, 0);
+}
+
 struct mr_slot *slot_find(uint32_t key)
 {
 	uint32_t index = ((key >> 8) ^ keys.xor) * keys.inv & KEY_MASK;

@@ -38,6 +38,8 @@ struct mr_slot {
 void mr_keys_init(void);
 /* The key that the slot has, or will have when it is published. */
 uint32_t slot_key(const struct mr_slot *s);
+/* The same with a tag of 0: the slot is found by it at any time. */
+uint32_t slot_key_base(const struct mr_slot *s);
 /* The slot of a key; it may be withdrawn, or have another tag. NULL: no slot has had such
  * a key. */
 struct mr_slot *slot_find(uint32_t key);

@@ -111,10 +111,46 @@ void mw_dealloc(struct dev_mw *mw)
 
 /* ---- posting ---------------------------------------------------------------- */
 
-int mw_wqe_fill(struct wqe *w, enum ibv_mw_type type, const struct ibv_mw *mw,
-		uint32_t rkey, const struct ibv_mw_bind_info *info)
+/* Rights that regions have and windows have not: NICs ignore them. */
+#define ACCESS_IGNORED \
+	(IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND | IBV_ACCESS_ON_DEMAND | \
+	 IBV_ACCESS_HUGETLB | (unsigned)IBV_ACCESS_OPTIONAL_RANGE)
+
+static int access_check(enum ibv_mw_type type, const struct ibv_mw *mw, unsigned access)
 {
 	unsigned allowed = ACCESS_WINDOW;
+
+	if (type == IBV_MW_TYPE_2) /* o10-36.2.2: not for type 1 */
+		allowed |= IBV_ACCESS_ZERO_BASED;
+	if (access & ~allowed & ~ACCESS_IGNORED)
+		return log_refuse(EINVAL,
+				  "binding window 0x%x: access 0x%x, a window of type %d "
+				  "has 0x%x at most",
+				  mw->rkey, access, (int)type, allowed);
+	if (access & ~allowed)
+		log_info("binding window 0x%x: access 0x%x is ignored: windows have remote "
+			 "rights alone",
+			 mw->rkey, access & ~allowed);
+	return 0;
+}
+
+/* The key of the window with these low 8 bits. NICs take no others from a request, though
+ * the specification wants it refused if they differ. */
+static uint32_t new_key(const struct ibv_mw *mw, uint32_t base, uint32_t wanted)
+{
+	uint32_t key = base | (wanted & 0xff);
+
+	if (key != wanted)
+		log_info("binding window 0x%x: key 0x%x is none of this window's, it becomes "
+			 "0x%x",
+			 mw->rkey, wanted, key);
+	return key;
+}
+
+int mw_wqe_fill(struct wqe *w, enum ibv_mw_type type, struct ibv_mw *mw, uint32_t rkey,
+		const struct ibv_mw_bind_info *info)
+{
+	int ret;
 
 	if (!mw || mw->type != type) /* o10-37.2.34, 35 */
 		return log_refuse(EINVAL,
@@ -124,19 +160,15 @@ int mw_wqe_fill(struct wqe *w, enum ibv_mw_type type, const struct ibv_mw *mw,
 	if (!info->mr && (info->addr || info->length))
 		return log_refuse(EINVAL, "binding window 0x%x: a range, but no region",
 				  mw->rkey);
-	if (type == IBV_MW_TYPE_2) /* o10-36.2.2: not for type 1 */
-		allowed |= IBV_ACCESS_ZERO_BASED;
-	if (info->mw_access_flags & ~allowed)
-		return log_refuse(EINVAL,
-				  "binding window 0x%x: access 0x%x, a window of type %d "
-				  "has 0x%x at most",
-				  mw->rkey, info->mw_access_flags, (int)type, allowed);
-	w->imm_or_rkey = mw->rkey;
-	w->rkey = rkey;
+	ret = access_check(type, mw, info->mw_access_flags);
+	if (ret)
+		return ret;
+	w->imm_or_rkey = slot_key_base(to_mw(mw)->slot);
+	w->rkey = mw->rkey = new_key(mw, w->imm_or_rkey, rkey);
 	w->raddr = info->addr;
 	w->bind_len = info->length;
 	w->bind_lkey = info->mr ? info->mr->lkey : 0;
-	w->bind_access = info->mw_access_flags;
+	w->bind_access = info->mw_access_flags & (ACCESS_WINDOW | IBV_ACCESS_ZERO_BASED);
 	return 0;
 }
 
@@ -155,11 +187,9 @@ static int post_locked(struct dev_qp *qp, struct dev_mw *mw,
 		ret = wqe_begin(qp, w, bind->wr_id, IBV_WR_BIND_MW, bind->send_flags);
 	if (!ret)
 		ret = mw_wqe_fill(w, IBV_MW_TYPE_1, &mw->mw, rkey, &bind->bind_info);
-	if (ret)
-		return ret;
-	qp->sq.tail++;
-	mw->mw.rkey = rkey;
-	return 0;
+	if (!ret)
+		qp->sq.tail++;
+	return ret;
 }
 
 int mw_bind(struct dev_qp *qp, struct dev_mw *mw, const struct ibv_mw_bind *bind)
@@ -192,9 +222,6 @@ static const char *bind_refusal(const struct mr_slot *s, const struct mr_slot *m
 	if (s->pd != qp->pd) /* C10-72 */
 		return "the window is of another PD than the QP";
 	if (s->kind == SLOT_MW2) {
-		if ((w->rkey ^ slot_key(s)) >> 8)
-			return "the new key is none of this window's: only the low 8 bits may "
-			       "differ";
 		if (s->region) /* o10-37.2.30 */
 			return "the window is bound: type 2 has to be invalidated first";
 		if (!w->bind_len) /* o10-37.2.40 */
@@ -237,7 +264,7 @@ static void bind_apply_locked(struct mr_slot *s, struct mr_slot *mr,
 	slot_publish(s);
 }
 
-/* The slot of a window that exists; its tag may have changed. */
+/* The slot of a window that exists, whatever the low 8 bits of the key. */
 static struct mr_slot *window_find_locked(uint32_t key)
 {
 	struct mr_slot *s = slot_find(key);

@@ -96,12 +96,13 @@ int maps_check_by(enum maps_way way, uintptr_t addr, size_t len, bool writable);
 int mw_alloc(struct dev_pd *pd, enum ibv_mw_type type, struct dev_mw **out);
 /* A bound window is unbound first. */
 void mw_dealloc(struct dev_mw *mw);
-/* Type 1: posts the bind; mw.rkey is the new key at once. */
+/* Type 1: posts the bind. */
 int mw_bind(struct dev_qp *qp, struct dev_mw *mw, const struct ibv_mw_bind *bind);
-/* Fills the bind's own fields of a WQE. -EINVAL: not a request for a window of
- * this type. Whether it can be carried out is seen later, by mw_execute(). */
-int mw_wqe_fill(struct wqe *w, enum ibv_mw_type type, const struct ibv_mw *mw,
-		uint32_t rkey, const struct ibv_mw_bind_info *info);
+/* Fills the bind's own fields of a WQE. The new key, of which rkey gives the low 8 bits, is
+ * mw->rkey at once. -EINVAL: not a request for a window of this type. Whether it can be
+ * carried out is seen later, by mw_execute(). */
+int mw_wqe_fill(struct wqe *w, enum ibv_mw_type type, struct ibv_mw *mw, uint32_t rkey,
+		const struct ibv_mw_bind_info *info);
 /* Carries out a bind or a local invalidate; logs why it cannot. */
 enum ibv_wc_status mw_execute(struct dev_qp *qp, const struct wqe *w);
 

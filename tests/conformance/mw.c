@@ -131,14 +131,43 @@ static void type2_is_bound_once(void)
 	stop();
 }
 
+/* Of the key that is asked for the low 8 bits count. */
 static void type2_key_of_another(void)
 {
 	struct ibv_mw *other;
+	uint32_t rkey, wanted;
 
 	start(IBV_MW_TYPE_2);
 	other = window(IBV_MW_TYPE_2);
-	bind_refused(post_bind2(mw, 1, ibv_inc_rkey(other->rkey), range(0, 64, REMOTE)));
+	wanted = ibv_inc_rkey(other->rkey);
+	rkey = (mw->rkey & ~0xffu) | (wanted & 0xff);
+	OK(post_bind2(mw, 1, wanted, range(0, 64, REMOTE)));
+	conf_wc_ok(c.p->send_cq, 1);
+	if (conf_user_device())
+		EQ(mw->rkey, rkey);
+	write_ok(0, 64, rkey);
+	invalidated(rkey);
+	OK(post_bind2(other, 1, rkey, range(64, 64, REMOTE)));
+	conf_wc_ok(c.p->send_cq, 1);
+	write_ok(64, 64, wanted);
+	write_refused(0, 64, rkey);
 	OK(ibv_dealloc_mw(other));
+	stop();
+}
+
+/* Rights of regions mean nothing for a window; a local key it is not. */
+static void rights_that_windows_have_not(void)
+{
+	uint32_t rkey;
+
+	start(IBV_MW_TYPE_1);
+	bound1(mw, range(0, 64, REMOTE | IBV_ACCESS_LOCAL_WRITE));
+	write_ok(0, 64, mw->rkey);
+	window_free();
+	mw = window(IBV_MW_TYPE_2);
+	rkey = bound2(mw, range(0, 64, IBV_ACCESS_REMOTE_READ | IBV_ACCESS_LOCAL_WRITE));
+	read_ok(0, 64, rkey);
+	write_refused(0, 64, rkey);
 	stop();
 }
 
@@ -172,7 +201,7 @@ static void each_type_has_its_way(void)
 		EQ(post_bind2(mw, 1, ibv_inc_rkey(mw->rkey), range(0, 64, REMOTE)),
 		   EINVAL);
 		EQ(post_bind2(two, 1, ibv_inc_rkey(two->rkey),
-			      range(0, 64, REMOTE | IBV_ACCESS_LOCAL_WRITE)),
+			      range(0, 64, REMOTE | 1 << 30)),
 		   EINVAL);
 	}
 	conf_wc_none(c.p->send_cq, 20);
@@ -340,6 +369,7 @@ static const struct conf_case cases[] = {
 	CASE(type2_serves_its_qp),
 	CASE(type2_is_bound_once),
 	CASE(type2_key_of_another),
+	CASE(rights_that_windows_have_not),
 	CASE(type2_zero_based),
 	CASE(each_type_has_its_way),
 	CASE(window_has_rights_of_its_own),

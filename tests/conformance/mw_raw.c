@@ -129,7 +129,7 @@ static void builder_refuses(void)
 	y = side_with(2, o);
 	join(&x, &y);
 	info = range(LEN);
-	info.mw_access_flags = IBV_ACCESS_LOCAL_WRITE;
+	info.mw_access_flags = 1 << 30;
 	ibv_wr_start(x.qpx);
 	x.qpx->wr_flags = IBV_SEND_SIGNALED;
 	ibv_wr_bind_mw(x.qpx, mw, ibv_inc_rkey(mw->rkey), &info);

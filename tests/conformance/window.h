@@ -104,8 +104,8 @@ static WINDOW_UNUSED int post_bind2(struct ibv_mw *two, uint64_t wr_id, uint32_t
 	return conf_post(c.p->qp, &wr);
 }
 
-/* Binds a type 2 window and returns its key. two->rkey stays: the application keeps
- * account. */
+/* Binds a type 2 window and returns its key. What two->rkey is then differs between
+ * libraries. */
 static WINDOW_UNUSED uint32_t bound2(struct ibv_mw *two, struct ibv_mw_bind_info info)
 {
 	uint32_t rkey = ibv_inc_rkey(two->rkey);
