@@ -23,6 +23,8 @@
 
 #include <errno.h>
 #include <stdint.h>
+#include <stdio.h>
+#include <string.h>
 #include <sys/eventfd.h>
 #include <sys/uio.h>
 #include <time.h>
@@ -138,6 +140,27 @@ void evq_push(struct evq *q, struct list *node)
 {
 	lock_get(&q->lock);
 	evq_push_locked(q, node);
+	lock_put(&q->lock);
+}
+
+static bool is_eventfd(int fd)
+{
+	static const char what[] = "anon_inode:[eventfd]";
+	char path[32], text[sizeof(what)];
+	ssize_t n;
+
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+	n = readlink(path, text, sizeof(text));
+	return n == sizeof(what) - 1 && !memcmp(text, what, sizeof(what) - 1);
+}
+
+void evq_push_checked(struct evq *q, struct list *node)
+{
+	lock_get(&q->lock);
+	if (q->fd >= 0 && is_eventfd(q->fd))
+		evq_push_locked(q, node);
+	else
+		list_add_tail(&q->head, node);
 	lock_put(&q->lock);
 }
 

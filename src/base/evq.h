@@ -37,6 +37,10 @@ void evq_fini(struct evq *q); /* closes the fd; nodes are the owner's */
 void evq_push(struct evq *q, struct list *node);
 void evq_push_locked(struct evq *q, struct list *node) REQUIRES(q->lock);
 
+/* The same, when the fd may have been closed, and its number be another file's: then
+ * there is no token. */
+void evq_push_checked(struct evq *q, struct list *node);
+
 /* The same, but the token is added by the next evq_flush(), which the caller has to call.
  * For a caller that pushes many events, or holds locks that their getter needs: it wakes
  * the getter once, at the end. Nodes that evq_push() adds in between may be got first. */

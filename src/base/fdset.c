@@ -141,6 +141,16 @@ void fdset_close(int fd)
 	sys_close(fd);
 }
 
+void fdset_forget_all(void)
+{
+	for (unsigned i = 0; i < PAGES; i++) {
+		struct page *p = atomic_load(&pages[i]);
+
+		for (unsigned w = 0; p && w < PAGE_FDS / 64; w++)
+			atomic_store(&p->word[w], 0);
+	}
+}
+
 void fdset_child(void)
 {
 	for (unsigned i = 0; i < PAGES; i++) {

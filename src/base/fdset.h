@@ -29,4 +29,7 @@ void fdset_close(int fd);
 /* In a forked child: closes everything remembered. */
 void fdset_child(void);
 
+/* Somebody has closed all of them: the numbers may be others' by now. */
+void fdset_forget_all(void);
+
 #endif

@@ -22,6 +22,7 @@
 #include "base/thread.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <pthread.h>
 #include <string.h>
@@ -36,6 +37,9 @@
 static struct {
 	struct lock lock; /* leaf: nothing is called with it held */
 	bool running GUARDED_BY(lock);
+	bool lost GUARDED_BY(lock);	/* its descriptors were closed */
+	bool all_lost GUARDED_BY(lock); /* not only the epoll set */
+	bool waits GUARDED_BY(lock);	/* the thread is in epoll, or has ended */
 	int epfd, wakefd; /* set before the thread starts */
 	bool asleep GUARDED_BY(lock);
 	uint64_t until GUARDED_BY(lock); /* when the sleep ends by itself */
@@ -52,6 +56,48 @@ static struct {
 };
 
 static _Thread_local bool in_loop;
+static void (*on_lost)(void); /* set before the loop is started */
+
+/* Returns whether the caller is the first to notice, and has to tell_lost(). */
+static bool lost_locked(void) REQUIRES(loop.lock)
+{
+	if (loop.lost || !loop.running)
+		return false;
+	loop.lost = true;
+	loop.all_lost = fcntl(loop.epfd, F_GETFD) < 0 && fcntl(loop.wakefd, F_GETFD) < 0;
+	return true;
+}
+
+static void *lost_main(void *arg)
+{
+	(void)arg;
+	if (on_lost)
+		on_lost();
+	return NULL;
+}
+
+/* After lost_locked(). In another thread, as the caller may hold any lock but the
+ * loop's. */
+static void tell_lost(void)
+{
+	int err;
+
+	log_error("the descriptors of the progress thread were closed: the device fails");
+	err = thread_start("anyrdma-lost", lost_main, NULL);
+	if (err)
+		log_error("no thread to tell of it: %s", strerror(-err));
+}
+
+static void lost(void)
+{
+	bool first;
+
+	lock_get(&loop.lock);
+	first = lost_locked();
+	lock_put(&loop.lock);
+	if (first)
+		tell_lost();
+}
 
 bool loop_here(void)
 {
@@ -72,8 +118,8 @@ static void wake(void)
 {
 	uint64_t one = 1;
 
-	if (sys_write(loop.wakefd, &one, sizeof(one)) != sizeof(one))
-		log_error("progress thread cannot be woken: %m");
+	if (sys_write(loop.wakefd, &one, sizeof(one)) < 0 && errno != EAGAIN)
+		lost();
 }
 
 /* ---- timers ---- */
@@ -267,7 +313,8 @@ static int wait_ns(struct epoll_event *ev, uint64_t ns)
 			  ns == NEVER ? -1 : (int)(ns < INT_MAX ? ns : INT_MAX));
 }
 
-static int loop_sleep(struct epoll_event *ev)
+/* -ENODEV: the loop belongs to an earlier generation, and is not to be touched. */
+static int loop_sleep(struct epoll_event *ev, uint32_t generation)
 {
 	uint64_t until, now = 0;
 	int n;
@@ -278,6 +325,7 @@ static int loop_sleep(struct epoll_event *ev)
 		until = 0;
 	loop.until = until;
 	loop.asleep = until != 0;
+	loop.waits = true;
 	lock_put(&loop.lock);
 
 	if (until && until != NEVER) {
@@ -287,8 +335,14 @@ static int loop_sleep(struct epoll_event *ev)
 	n = wait_ns(ev, until);
 	if (n < 0)
 		n = -errno;
+	if (state_is_old(generation))
+		return -ENODEV;
 	lock_get(&loop.lock);
 	loop.asleep = false;
+	if (loop.lost)
+		n = -ENODEV;
+	else if (n >= 0 || n == -EINTR)
+		loop.waits = false;
 	lock_put(&loop.lock);
 	return n;
 }
@@ -298,12 +352,12 @@ static void *loop_main(void *arg)
 	struct epoll_event ev[EVENTS_PER_ROUND];
 	int n;
 
-	(void)arg;
 	in_loop = true;
 	for (;;) {
-		n = loop_sleep(ev);
+		n = loop_sleep(ev, (uint32_t)(uintptr_t)arg);
 		if (n < 0 && n != -EINTR) {
-			log_error("progress thread ends: epoll: %s", strerror(-n));
+			if (n != -ENODEV)
+				lost();
 			return NULL;
 		}
 		for (int i = 0; i < n; i++)
@@ -319,6 +373,8 @@ static int start_locked(void) REQUIRES(loop.lock)
 	struct epoll_event ev = { .events = EPOLLIN };
 	int err;
 
+	if (loop.lost)
+		return -ENODEV;
 	if (loop.running)
 		return 0;
 	loop.epfd = fdset_take(epoll_create1(EPOLL_CLOEXEC));
@@ -330,7 +386,8 @@ static int start_locked(void) REQUIRES(loop.lock)
 	if (!err && epoll_ctl(loop.epfd, EPOLL_CTL_ADD, loop.wakefd, &ev))
 		err = -errno;
 	if (!err)
-		err = thread_start("anyrdma", loop_main, NULL);
+		err = thread_start("anyrdma", loop_main,
+				   (void *)(uintptr_t)state_generation());
 	if (err) {
 		log_error("cannot start the progress thread: %s", strerror(-err));
 		fdset_close(loop.wakefd);
@@ -349,7 +406,7 @@ void loop_child(void)
 
 /* ---- descriptors ---- */
 
-/* Brings the epoll set from lf->events to events. */
+/* Brings the epoll set from lf->events to events. -ENODEV: there is none any more. */
 static int fd_change_locked(struct loop_fd *lf, uint32_t events) REQUIRES(loop.lock)
 {
 	struct epoll_event ev = { .events = events, .data.ptr = lf };
@@ -361,8 +418,13 @@ static int fd_change_locked(struct loop_fd *lf, uint32_t events) REQUIRES(loop.l
 		op = EPOLL_CTL_DEL;
 	else if (!lf->events)
 		op = EPOLL_CTL_ADD;
-	if (epoll_ctl(loop.epfd, op, lf->fd, &ev))
-		return -errno;
+	if (epoll_ctl(loop.epfd, op, lf->fd, &ev)) {
+		int err = -errno;
+
+		if (err == -EBADF && fcntl(loop.epfd, F_GETFD) < 0 && lost_locked())
+			tell_lost();
+		return loop.lost ? -ENODEV : err;
+	}
 	lf->events = events;
 	return 0;
 }
@@ -382,7 +444,7 @@ int loop_fd_add(struct loop_fd *lf)
 			lf->events = events;
 	}
 	lock_put(&loop.lock);
-	if (err)
+	if (err && err != -ENODEV)
 		log_info("descriptor %d cannot be watched: %s", lf->fd, strerror(-err));
 	return err;
 }
@@ -392,7 +454,7 @@ int loop_fd_mod(struct loop_fd *lf, uint32_t events)
 	int err = -ENODEV;
 
 	lock_get(&loop.lock);
-	if (loop.running && !lf->gone)
+	if (loop.running && !loop.lost && !lf->gone)
 		err = fd_change_locked(lf, events);
 	lock_put(&loop.lock);
 	return err;
@@ -403,8 +465,8 @@ void loop_fd_del(struct loop_fd *lf, void (*done)(struct loop_fd *lf))
 	bool sleeps = false;
 
 	lock_get(&loop.lock);
-	if (loop.running && !lf->gone) {
-		if (fd_change_locked(lf, 0))
+	if (loop.running && !loop.lost && !lf->gone) {
+		if (fd_change_locked(lf, 0) && !loop.lost)
 			log_error("descriptor %d was closed under the progress "
 				  "thread: %m", lf->fd);
 		lf->events = 0;
@@ -450,7 +512,7 @@ bool loop_timer_stop(struct loop_timer *t)
 	bool was;
 
 	lock_get(&loop.lock);
-	was = t->pending && loop.running;
+	was = t->pending && loop.running && !loop.lost;
 	if (was) {
 		heap_del_locked(t);
 		t->pending = false;
@@ -484,6 +546,38 @@ bool loop_post(struct loop_work *w)
 	return fresh;
 }
 
+/* ---- the end of a loop whose descriptors were closed ---- */
+
+void loop_on_lost(void (*fn)(void))
+{
+	on_lost = fn;
+}
+
+bool loop_check(void)
+{
+	bool first = false, fine;
+
+	lock_get(&loop.lock);
+	if (loop.running && (fcntl(loop.epfd, F_GETFD) < 0 || fcntl(loop.wakefd, F_GETFD) < 0))
+		first = lost_locked();
+	fine = !loop.lost;
+	lock_put(&loop.lock);
+	if (first)
+		tell_lost();
+	return fine;
+}
+
+bool loop_lost(bool *all)
+{
+	bool over;
+
+	lock_get(&loop.lock);
+	*all = loop.all_lost;
+	over = loop.lost && loop.waits;
+	lock_put(&loop.lock);
+	return over;
+}
+
 /* ---- exit ---- */
 
 static struct {
@@ -514,7 +608,7 @@ static bool post_at_exit(void)
 			return false;
 		cpu_relax();
 	}
-	posted = loop.running && !in_loop;
+	posted = loop.running && !loop.lost && !in_loop;
 	if (posted) {
 		work_add_locked(&at_exit.work);
 		sleeps = must_wake_locked(0);

@@ -78,6 +78,18 @@ bool loop_post(struct loop_work *w);
  * function of the library: so no lock of others is waited for. Called once. */
 void loop_run_at_exit(void (*run)(void), uint64_t ns);
 
+/* A program may close descriptors that are not its own (closefrom(3), as daemons do).
+ * Without its epoll set the loop has ended, and with it the device: fn runs once in a
+ * thread of its own, without locks, as soon as it is noticed: by loop_check(), by the
+ * thread, or by whoever gives it something to do. From then on the functions above return
+ * -ENODEV or do nothing. */
+void loop_on_lost(void (*fn)(void));
+/* Looks whether the descriptors are there. False: fn has run, or will. */
+bool loop_check(void);
+/* After fn: true if no callback runs any more, and none will. *all: more than the epoll
+ * set was closed. */
+bool loop_lost(bool *all);
+
 /* True in the loop thread. */
 bool loop_here(void);
 

@@ -49,6 +49,11 @@ static inline void state_keep(void)
 }
 #endif
 
+void state_end(void)
+{
+	atomic_fetch_add(&state_generation_, 1);
+}
+
 void state_renew(void)
 {
 	state_keep();

@@ -7,8 +7,9 @@
  * A generation is the time from one state_renew() to the next. A forked child begins one
  * (dev/fork.c, cm/backend.c): it has no thread of ours, and any lock may have been held
  * at the fork. Objects of an earlier generation are never used again: calls on them are
- * refused, or, if they end an object, succeed. Their memory is not freed, as state of
- * that generation may be in it; no lock in it may be taken.
+ * refused, or, if they end an object, succeed. A process whose loop has lost its
+ * descriptors begins one, too (dev/fatal.c). The memory of old objects is not freed, as state of
+ * that generation may be in it; no lock in it may be waited for.
  *
  * Not marked: what is the same in every generation (settings, the log, tables computed
  * once), counters that only make names distinct, and the set of our descriptors
@@ -22,6 +23,10 @@
 
 /* On the definition of a variable, before its initializer. */
 #define PROCESS_STATE __attribute__((section("anyrdma_state")))
+
+/* Objects of this generation are old from now on, though the state is as it was: a
+ * state_renew() is due. */
+void state_end(void);
 
 /* The state as it is in the code, and a new generation. Nothing of the library may run
  * meanwhile. Takes no lock, allocates nothing. */

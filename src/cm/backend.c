@@ -10,9 +10,51 @@ static const struct cm_backend *chosen GUARDED_BY(init_lock);
 /* chosen, once its init succeeded: the fast path without the lock. */
 static _Atomic(const struct cm_backend *) ready PROCESS_STATE;
 
+static atomic_bool failed PROCESS_STATE;
+static _Atomic uint32_t failed_generation;
+/* One at a time renews the state. */
+static struct lock renewing = LOCK_INIT; /* not state */
+
+static void in_child(void)
+{
+	lock_init(&renewing);
+	state_renew();
+}
+
 static void watch_fork(void)
 {
-	pthread_atfork(NULL, NULL, state_renew);
+	pthread_atfork(NULL, NULL, in_child);
+}
+
+void cm_backend_failed(void)
+{
+	atomic_store(&failed_generation, state_generation());
+	atomic_store(&failed, true);
+	state_end();
+}
+
+bool cm_backend_has_failed(uint32_t generation)
+{
+	return generation == atomic_load(&failed_generation);
+}
+
+/* The backend that is ready and has not failed, or NULL. */
+static const struct cm_backend *still_ready(int *err)
+{
+	const struct cm_backend *be = atomic_load_explicit(&ready, memory_order_acquire);
+	int r;
+
+	if (!be || !be->renew)
+		return be;
+	r = be->renew();
+	if (!r && !atomic_load(&failed))
+		return be;
+	*err = r;
+	lock_get(&renewing);
+	if (!r && atomic_load(&failed))
+		state_renew();
+	lock_put(&renewing);
+	return NULL;
 }
 
 static int choose(const struct cm_backend **out)
@@ -36,9 +78,13 @@ const struct cm_backend *cm_backend_get(int *err)
 	const struct cm_backend *be;
 	int r = 0;
 
-	be = atomic_load_explicit(&ready, memory_order_acquire);
+	be = still_ready(&r);
 	if (be)
 		return be;
+	if (r) {
+		*err = r;
+		return NULL;
+	}
 	pthread_once(&once, watch_fork);
 
 	lock_get(&init_lock);

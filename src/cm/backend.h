@@ -55,6 +55,9 @@ struct cm_backend {
 	/* Once per process, before anything else; may be retried after failure.
 	 * -ENODEV no device, -EPERM ABI mismatch, errno of the device node. */
 	int (*init)(void);
+	/* Before something is made that belongs to no other object: if the device has
+	 * failed, begins anew. 0 or -errno. May be NULL. */
+	int (*renew)(void);
 
 	/* Gives ch->pub.fd. The user backend uses ch->q (evq); the kernel's fd
 	 * knows nothing of that queue, whose own fd then stays -1. channel_close
@@ -137,6 +140,12 @@ extern const struct cm_backend *const cm_backends[];
 
 /* The backend of this process, initialised; NULL with *err = -errno. */
 const struct cm_backend *cm_backend_get(int *err);
+
+/* For a backend: what it serves has failed, and its objects are old from now on. The next
+ * cm_backend_get() begins anew. */
+void cm_backend_failed(void);
+/* An old object of this generation is old for that reason, not by a fork. */
+bool cm_backend_has_failed(uint32_t generation);
 
 /* Unit tests: this backend from now on. */
 void cm_backend_use(const struct cm_backend *be);

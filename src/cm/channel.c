@@ -98,7 +98,9 @@ void cm_channel_free(struct cm_channel *ch)
 	int fd, ids;
 
 	if (state_is_old(ch->generation)) {
-		close(ch->pub.fd);
+		/* After a failure the number may be another file's. */
+		if (!cm_backend_has_failed(ch->generation))
+			close(ch->pub.fd);
 		free(ch);
 		return;
 	}

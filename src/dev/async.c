@@ -93,6 +93,41 @@ int async_get(struct dev_ctx *ctx, struct ibv_async_event *ev)
 	return 0;
 }
 
+void async_fatal(struct dev_ctx *ctx)
+{
+	struct async_node *n = calloc(1, sizeof(*n));
+
+	if (!n) {
+		log_error("no memory for IBV_EVENT_DEVICE_FATAL: it is lost");
+		return;
+	}
+	n->ev.event_type = IBV_EVENT_DEVICE_FATAL;
+	evq_push_checked(&ctx->async, &n->link);
+}
+
+int async_get_fatal(struct dev_ctx *ctx, struct ibv_async_event *ev)
+{
+	struct list *link, *next;
+	int ret = -ENODEV;
+
+	/* In a forked child a thread of the parent may have it. */
+	if (!lock_try(&ctx->async.lock))
+		return -ENODEV;
+	for (link = ctx->async.head.next; ret && link != &ctx->async.head; link = next) {
+		struct async_node *n = list_entry(link, struct async_node, link);
+
+		next = link->next;
+		if (n->ev.event_type != IBV_EVENT_DEVICE_FATAL)
+			continue; /* about objects that are old */
+		list_del(link);
+		*ev = n->ev;
+		free(n);
+		ret = 0;
+	}
+	lock_put(&ctx->async.lock);
+	return ret;
+}
+
 static void ack(pthread_mutex_t *m, pthread_cond_t *c, uint32_t *done)
 {
 	pthread_mutex_lock(m);

@@ -65,6 +65,7 @@ enum {
 struct dev_ctx {
 	struct verbs_context v; /* v.context is what applications hold */
 	uint32_t generation;	/* of the process, when it was opened (base/state.h) */
+	atomic_bool failed;	/* it is old for this reason (dev/fatal.c) */
 	struct evq async;	/* its fd is v.context.async_fd; also guards the ack counters */
 	struct list link;	/* all open contexts, device.c */
 	atomic_int refs;	/* one for the opener, one for each object made on it */

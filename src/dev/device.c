@@ -134,6 +134,9 @@ int device_open(struct ibv_device *dev, struct dev_ctx **out)
 		return log_refuse(ENODEV, "ibv_open_device: %p is not a device of ours",
 				  (void *)dev);
 	fork_watch();
+	ret = fatal_renew();
+	if (ret)
+		return ret;
 	fdset_raise_limit();
 	ctx = calloc(1, sizeof(*ctx));
 	if (!ctx)

@@ -15,12 +15,14 @@ static void in_child(void)
 {
 	fdset_child();
 	loop_child();
+	fatal_child();
 	state_renew();
 }
 
 static void install(void)
 {
 	pthread_atfork(NULL, NULL, in_child);
+	fatal_init();
 }
 
 void fork_watch(void)

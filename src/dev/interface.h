@@ -10,7 +10,7 @@
 #include <infiniband/verbs.h>
 #include <sys/socket.h>
 
-#define ANYRDMA_INTERFACE 4
+#define ANYRDMA_INTERFACE 5
 
 /* Control messages of a stream. Both sides send them, in every state of the QP; they
  * arrive in the order of sending. */
@@ -122,6 +122,11 @@ struct anyrdma_interface {
 	enum ibv_mtu (*active_mtu)(void);
 	/* cb runs in the loop thread after any change of the GID table. */
 	void (*gid_watch)(void (*cb)(void));
+	/* cb runs, in a thread of its own and without locks, when the device has failed:
+	 * what was made here is not to be used any more. */
+	void (*fatal_watch)(void (*cb)(void));
+	/* After that: the device begins anew. 0 or -ENODEV. May wait for a moment. */
+	int (*fatal_renew)(void);
 
 	/* librdmacm is about to move the QP to INIT, and will bring its connection: the
 	 * QP needs no rendezvous listener. */

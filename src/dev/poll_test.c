@@ -72,6 +72,22 @@ bool loop_post(struct loop_work *w)
 	return false;
 }
 
+void loop_on_lost(void (*fn)(void))
+{
+	(void)fn;
+}
+
+bool loop_check(void)
+{
+	return true;
+}
+
+bool loop_lost(bool *all)
+{
+	*all = false;
+	return false;
+}
+
 void loop_run_at_exit(void (*run)(void), uint64_t ns)
 {
 	(void)run;

@@ -14,6 +14,19 @@
  * made; idempotent. */
 void fork_watch(void);
 
+/* ---- fatal.c ------------------------------------------------------------- */
+
+/* Before the loop is started; by fork_watch(). */
+void fatal_init(void);
+/* In a forked child. */
+void fatal_child(void);
+/* cb runs, in a thread of its own and without locks, when the device has failed, before
+ * its objects are old. */
+void fatal_watch(void (*cb)(void));
+/* If the device has failed: begins a generation. To be called before something is made
+ * that is of no context. 0 or -ENODEV. */
+int fatal_renew(void);
+
 /* A locally administered OUI: no registered vendor, so that no program takes us
  * for hardware it knows. */
 #define DEV_VENDOR_ID 0x02a4dau
@@ -251,6 +264,10 @@ int ah_init_from_wc(uint8_t port, const struct ibv_wc *wc, const struct ibv_grh 
 
 int async_get(struct dev_ctx *ctx, struct ibv_async_event *ev) NO_TSA;
 void async_ack(const struct ibv_async_event *ev);
+/* The device has failed, and the descriptors of its contexts may be others' by now. */
+void async_fatal(struct dev_ctx *ctx);
+/* The event is fetched without waiting, as the context is old. -ENODEV: there is none. */
+int async_get_fatal(struct dev_ctx *ctx, struct ibv_async_event *ev);
 /* Drops everything queued; the context goes away. */
 void async_fini(struct dev_ctx *ctx);
 

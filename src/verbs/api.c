@@ -86,6 +86,8 @@ EXPORT int ibv_get_async_event(struct ibv_context *context, struct ibv_async_eve
 
 	if (!ret)
 		ret = ops->get_async_event(to_ctx(context), event);
+	else if (context && atomic_load(&to_ctx(context)->failed))
+		ret = async_get_fatal(to_ctx(context), event);
 	return edge_minus_one(ret);
 }
 
@@ -228,7 +230,9 @@ EXPORT int ibv_destroy_comp_channel(struct ibv_comp_channel *channel)
 	if (!channel)
 		return edge_errno(-EINVAL);
 	if (!ops) {
-		close(channel->fd); /* the child's own copy */
+		/* The child's own copy. After a failure the number may be another's. */
+		if (!atomic_load(&to_ctx(channel->context)->failed))
+			close(channel->fd);
 		return 0;
 	}
 	ret = edge_destroy(channel, channel);

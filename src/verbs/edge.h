@@ -75,7 +75,8 @@ static inline int edge_same(bool intact, int err)
 /* 0, or -ENODEV if an object that the attributes name is old. */
 static inline int edge_check_old(bool old)
 {
-	return old ? log_refuse(ENODEV, "an object belongs to the parent process") : 0;
+	return old ? log_refuse(ENODEV, "an object is the parent process's, or "
+				"its device has failed") : 0;
 }
 
 /* For verbs that return a pointer: on failure sets errno; true: return NULL. */

@@ -7,7 +7,13 @@ static int user_init(void)
 {
 	if (!cm_dev)
 		return -ENODEV;
+	cm_dev->fatal_watch(cm_backend_failed);
 	return user_hook_init();
+}
+
+static int user_renew(void)
+{
+	return cm_dev->fatal_renew();
 }
 
 static int channel_open(struct cm_channel *ch)
@@ -128,6 +134,7 @@ const struct cm_backend cm_backend_user = {
 	.name = "user",
 	.probe = user_dev_probe,
 	.init = user_init,
+	.renew = user_renew,
 	.channel_open = channel_open,
 	.channel_close = channel_close,
 	.event_get = user_event_get,

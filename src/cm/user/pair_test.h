@@ -123,6 +123,11 @@ static void no_watch(void (*cb)(void))
 	(void)cb;
 }
 
+static int no_renew(void)
+{
+	return 0;
+}
+
 static T_UNUSED enum ibv_mtu mtu(void)
 {
 	return IBV_MTU_4096;
@@ -154,6 +159,8 @@ static const struct anyrdma_interface device = {
 	.gid_from_addr = gid_from,
 	.active_mtu = mtu,
 	.gid_watch = no_watch,
+	.fatal_watch = no_watch,
+	.fatal_renew = no_renew,
 	.stream_expect = expect,
 	.stream_unexpect = unexpect,
 	.stream_open = fs_open,
