@@ -43,6 +43,10 @@ enum {
 #define LINGER (MSEC / 50)
 #define LINGER_MAX (MSEC / 2) /* other groups wait so long */
 #define EXIT_WAIT (20 * MSEC)
+/* The timer runs so often: an acknowledgement that a poller has left to its next poll
+ * leaves in this time. Who polls it asks less often, up to: */
+#define LEASE_TICK (2 * MSEC)
+#define LEASE_CHECK_MAX (8 * MSEC)
 
 struct poll_link {
 	struct poll_group *group;
@@ -65,6 +69,7 @@ struct poll_group {
 	atomic_int refs; /* the CQ's, the loop's */
 
 	_Atomic bool leased;  /* written under leases.lock */
+	_Atomic bool left;    /* `again` was not empty after the last poll (lock) */
 	_Atomic uint32_t polls;
 	uint32_t unleased_polls; /* polls in a row without a lease (lock) */
 	uint32_t idle_polls;  /* polls in a row that received and sent nothing (lock) */
@@ -83,7 +88,8 @@ static struct {
 	struct lock lock;
 	struct list list;
 	struct loop_timer timer;
-	uint64_t interval;
+	uint64_t interval; /* from one check of who polls to the next, */
+	uint64_t ticks;	   /* of which so many are left */
 } leases PROCESS_STATE = { .lock = LOCK_INIT,
 	     .list = LIST_INIT(leases.list),
 	     .timer = { .fire = leases_check } };
@@ -209,6 +215,7 @@ static void lease_watch(struct poll_group *g)
 	g->polls_checked = g->polls - 1;
 	if (list_empty(&leases.list)) {
 		leases.interval = MSEC;
+		leases.ticks = 1;
 		loop_timer_set(&leases.timer, loop_now() + MSEC);
 	}
 	list_add_tail(&leases.list, &g->lease);
@@ -225,31 +232,74 @@ static void lease_end(struct poll_group *g)
 		loop_fd_mod(&g->lf, EPOLLIN);
 }
 
+/* A poller that computes between two polls, or polls rarely, keeps its lease: what it has
+ * left, others wait for. */
+static void run_owed(struct list *owed)
+{
+	struct poll_group *g;
+	struct list *n;
+
+	while ((n = list_pop(owed))) {
+		g = list_entry(n, struct poll_group, back);
+		lock_get(&g->lock);
+		run_again(g, true);
+		g->left = !list_empty(&g->again);
+		lock_put(&g->lock);
+		group_put(g);
+	}
+}
+
+/* Was it polled since the last check? */
+static bool lease_renew(struct poll_group *g)
+{
+	uint32_t polls = atomic_load_explicit(&g->polls, memory_order_relaxed);
+
+	lock_assert_held(&leases.lock);
+	if (polls == g->polls_checked)
+		return false;
+	g->polls_checked = polls;
+	g->renewed++;
+	return true;
+}
+
+/* Divides the groups that are watched into those whose lease has ended now, and those that
+ * owe something. */
+static void leases_sort(struct list *back, struct list *owed)
+{
+	struct poll_group *g, *tmp;
+	bool check;
+
+	lock_get(&leases.lock);
+	check = !--leases.ticks;
+	list_for_each_safe(g, tmp, &leases.list, lease) {
+		bool ends = check && !lease_renew(g);
+
+		if (!ends && !atomic_load_explicit(&g->left, memory_order_relaxed))
+			continue;
+		if (ends)
+			lease_end(g);
+		atomic_fetch_add(&g->refs, 1);
+		list_add_tail(ends ? back : owed, &g->back);
+	}
+	if (check && leases.interval < LEASE_CHECK_MAX)
+		leases.interval *= 2;
+	if (check)
+		leases.ticks = leases.interval / LEASE_TICK;
+	if (!list_empty(&leases.list))
+		loop_timer_set(&leases.timer, loop_now() + LEASE_TICK);
+	lock_put(&leases.lock);
+}
+
 /* The timer: groups that were not polled since the last check go back to the loop
  * thread. */
 static void leases_check(struct loop_timer *t)
 {
-	struct list back = LIST_INIT(back), *n;
-	struct poll_group *g, *tmp;
+	struct list back = LIST_INIT(back), owed = LIST_INIT(owed), *n;
+	struct poll_group *g;
 
-	lock_get(&leases.lock);
-	list_for_each_safe(g, tmp, &leases.list, lease) {
-		uint32_t polls = atomic_load_explicit(&g->polls, memory_order_relaxed);
-
-		if (polls != g->polls_checked) {
-			g->polls_checked = polls;
-			g->renewed++;
-			continue;
-		}
-		lease_end(g);
-		atomic_fetch_add(&g->refs, 1);
-		list_add_tail(&back, &g->back);
-	}
-	if (!list_empty(&leases.list)) {
-		leases.interval = leases.interval < 8 * MSEC ? leases.interval * 2 : 8 * MSEC;
-		loop_timer_set(t, loop_now() + leases.interval);
-	}
-	lock_put(&leases.lock);
+	(void)t;
+	leases_sort(&back, &owed);
+	run_owed(&owed);
 	while ((n = list_pop(&back))) { /* does what the poller has left */
 		g = list_entry(n, struct poll_group, back);
 		lock_get(&g->lock);
@@ -355,7 +405,7 @@ static inline bool all_idle(struct poll_group *g)
 __attribute__((noinline)) static void run_group(struct poll_group *g)
 {
 	unsigned n = atomic_load_explicit(&g->n, memory_order_relaxed);
-	bool moved = true;
+	bool moved = true, left;
 
 	/* A program that has armed a CQ polls it once more before it sleeps. If this poll
 	 * received what has come since, the program would find it and be woken for it all
@@ -375,7 +425,9 @@ __attribute__((noinline)) static void run_group(struct poll_group *g)
 	}
 	job_collect_end();
 	g->idle_polls = moved ? 0 : g->idle_polls + 1;
-	if (!list_empty(&g->again) && !g->leased)
+	left = !list_empty(&g->again);
+	atomic_store_explicit(&g->left, left, memory_order_relaxed);
+	if (left && !g->leased)
 		watch_again(g);
 }
 

@@ -11,9 +11,11 @@
  * linked to it: groups of the receive CQs of QPs that send through this CQ. After some
  * polls in a row it takes a *lease* on each group: the group's epoll set leaves the loop
  * thread's, so that the poller is alone (a thread that sleeps in epoll on the same
- * sockets doubles the latency). The lease lasts while the CQ is polled: a timer of 1 to 8
- * ms, which runs only while there are leases, ends those of groups that were not polled
- * since it last ran. This bounds the delay of QPs whose application does not poll. Arming
+ * sockets doubles the latency). The lease lasts while the CQ is polled: a timer, which runs
+ * only while there are leases, looks every 1 to 8 ms, and ends those of groups that were
+ * not polled since it last looked. This bounds the delay of QPs whose application does not
+ * poll. Every 2 ms it has the thread send the acknowledgements that a poller has left to
+ * its next poll, so that nobody waits longer for one that polls rarely. Arming
  * a CQ ends the leases of its groups at once and runs every source once, so that no event
  * is lost; a group with an armed CQ is never leased. */
 #ifndef ANYRDMA_DEV_POLL_H

@@ -356,25 +356,66 @@ static void after_a_few_empty_polls(void)
 	down();
 }
 
-/* Each look of the timer that finds new polls leaves the lease, and looks again later: up
- * to 8 ms. */
+/* Each look of the timer that finds new polls leaves the lease. It comes every 2 ms for
+ * those who owe something, */
 static void while_polls_come(void)
 {
-	uint64_t before, ms[] = { 2, 4, 8, 8, 8 };
+	uint64_t before;
 
 	REQUIRE(up());
 	CHECK(poll_to_lease(r.rcq) > 0);
-	for (unsigned i = 0; i < sizeof(ms) / sizeof(*ms); i++) {
+	for (unsigned i = 0; i < 12; i++) {
 		before = loop_now();
 		timer_fire();
 		REQUIRE(loop.timer);
-		CHECK(loop.timer->when >= before + ms[i] * MSEC);
-		CHECK(loop.timer->when <= loop_now() + ms[i] * MSEC);
+		CHECK(loop.timer->when >= before + 2 * MSEC);
+		CHECK(loop.timer->when <= loop_now() + 2 * MSEC);
 		CHECK(ring.leased && !watched());
 		CHECK_EQ(polled(r.rcq), 0);
 	}
 	CHECK_EQ(ring.taken, 0);
 	CHECK_EQ(ring.by_thread, 0);
+	down();
+}
+
+/* ... and looks for polls less and less often, up to every 8 ms: after 1, 3, 7, 15, 23. */
+static void as_long_as_a_few_polls_come(void)
+{
+	static const bool looks[] = { 1, 1, 0, 1, 0, 0, 0, 1, 0, 0, 0, 1 };
+
+	REQUIRE(up());
+	CHECK(poll_to_lease(r.rcq) > 0);
+	for (unsigned i = 0; i < sizeof(looks); i++) {
+		timer_fire();
+		CHECK(ring.leased);
+		if (looks[i])
+			CHECK_EQ(polled(r.rcq), 0);
+	}
+	for (unsigned i = 0; i < 2 * 4; i++) { /* sees the last poll, then none */
+		CHECK(ring.leased);
+		timer_fire();
+	}
+	CHECK(!ring.leased);
+	down();
+}
+
+/* Whoever waits for an acknowledgement does not wait for the next poll. */
+static void owed_by_one_who_polls_rarely(void)
+{
+	REQUIRE(up());
+	CHECK(poll_to_lease(r.rcq) > 0);
+	for (int i = 0; i < 12; i++) {
+		ring.owed = 1;
+		message(&ring);
+		CHECK_EQ(polled(r.rcq), 1);
+		seen_nothing(&ring);
+		timer_fire();
+		CHECK_EQ(ring.by_thread, 1);
+		CHECK(ring.leased);
+		CHECK_EQ(polled(r.rcq), 0);
+		timer_fire();
+		CHECK_EQ(ring.by_thread, 1); /* nothing is owed any more */
+	}
 	down();
 }
 
@@ -608,9 +649,10 @@ static void something_owed_is_paid_by_the_next_pass(void)
 	message(&many[0]);
 	CHECK_EQ(polled(r.rcq), 1);
 	timer_fire();
-	CHECK_EQ(many[0].by_thread, 0);
-	timer_fire();
 	CHECK_EQ(many[0].by_thread, 1);
+	CHECK_EQ(many[1].by_thread, 0);
+	timer_fire(); /* and has all, as nobody polls */
+	CHECK_EQ(many[0].by_thread, 2);
 	CHECK_EQ(many[1].by_thread, 1);
 	/* Nor will one who arms. */
 	many[0].owed = 1;
@@ -724,6 +766,8 @@ int main(int argc, char **argv)
 	t_init(argc, argv);
 	T_RUN(after_a_few_empty_polls);
 	T_RUN(while_polls_come);
+	T_RUN(as_long_as_a_few_polls_come);
+	T_RUN(owed_by_one_who_polls_rarely);
 	T_RUN(until_the_timer_takes_it_back);
 	T_RUN(not_soon_after_one_that_was_of_no_use);
 	T_RUN(arming_gives_it_back_at_once);

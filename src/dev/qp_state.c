@@ -10,6 +10,7 @@
  * A column per type of QP: what a transition must have and what it may have
  * besides. */
 #include "base/log.h"
+#include "dev/qpn.h"
 #include "dev/share.h"
 #include "dev/verbs.h"
 
@@ -192,6 +193,8 @@ void qp_state_set_locked(struct dev_qp *qp, enum ibv_qp_state s)
 	lock_assert_held(&qp->lock);
 	log_debug("QP 0x%x: %s -> %s", qp->qp.qp_num, qp_state_str(qp->qp.state),
 		  qp_state_str(s));
+	if ((s == IBV_QPS_ERR) != (qp->qp.state == IBV_QPS_ERR))
+		qpn_set_error(qp->qp.qp_num, s == IBV_QPS_ERR);
 	qp->qp.state = s;
 	qp->attr.qp_state = qp->attr.cur_qp_state = s;
 	if (s != IBV_QPS_ERR)

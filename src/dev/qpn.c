@@ -28,6 +28,7 @@ struct qpn_port {
 	struct loop_fd lf;
 	uint32_t head, tail; /* free indices, oldest first: ring of PER_PORT */
 	uint8_t free[PER_PORT];
+	uint64_t answers[PER_PORT / 64]; /* bit of an index: its QP is there, not in ERR */
 };
 
 static struct {
@@ -109,6 +110,14 @@ static int port_new(struct qpn_port **out)
 	return 0;
 }
 
+static void answers_set(struct qpn_port *p, uint32_t qpn, bool on)
+{
+	uint8_t i = (uint8_t)qpn;
+	uint64_t bit = 1ull << i % 64;
+
+	p->answers[i / 64] = on ? p->answers[i / 64] | bit : p->answers[i / 64] & ~bit;
+}
+
 int qpn_get(uint32_t *qpn)
 {
 	struct qpn_port *p;
@@ -123,6 +132,7 @@ int qpn_get(uint32_t *qpn)
 		goto out;
 found:
 	*qpn = (uint32_t)p->port << 8 | p->free[p->head++ % PER_PORT];
+	answers_set(p, *qpn, true);
 out:
 	lock_put(&qpns.lock);
 	return ret;
@@ -144,9 +154,34 @@ void qpn_put(uint32_t qpn)
 
 	lock_get(&qpns.lock);
 	p = port_find(qpn);
-	if (p)
+	if (p) {
 		p->free[p->tail++ % PER_PORT] = (uint8_t)qpn;
+		answers_set(p, qpn, false);
+	}
 	lock_put(&qpns.lock);
+}
+
+void qpn_set_error(uint32_t qpn, bool error)
+{
+	struct qpn_port *p;
+
+	lock_get(&qpns.lock);
+	p = port_find(qpn);
+	if (p)
+		answers_set(p, qpn, !error);
+	lock_put(&qpns.lock);
+}
+
+bool qpn_answers(uint32_t qpn)
+{
+	struct qpn_port *p;
+	bool on;
+
+	lock_get(&qpns.lock);
+	p = port_find(qpn);
+	on = p && p->answers[(uint8_t)qpn / 64] >> (uint8_t)qpn % 64 & 1;
+	lock_put(&qpns.lock);
+	return on;
 }
 
 /* Without a free descriptor the accept queue must be emptied all the same, or the loop

@@ -6,12 +6,18 @@
 #ifndef ANYRDMA_DEV_QPN_H
 #define ANYRDMA_DEV_QPN_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 /* A free number, indices reused oldest first; never 0, 1 or 0xFFFFFF.
  * -errno: EMFILE, EADDRINUSE (no port free), ENOMEM. */
 int qpn_get(uint32_t *qpn);
 void qpn_put(uint32_t qpn);
+
+/* What becomes of the QP of this number: one in the error state does not answer. */
+void qpn_set_error(uint32_t qpn, bool error);
+/* A QP of this process has the number, and is not in the error state. */
+bool qpn_answers(uint32_t qpn);
 
 /* The port of this number starts to listen (idempotent). Each connection is
  * handed to incoming() in the loop thread: a non-blocking descriptor that is

@@ -146,6 +146,21 @@ struct rc_arrival {
 	const struct rc_rendezvous *via;
 };
 
+/* What is known of the process that has the peer's QP. */
+enum rc_peer {
+	RC_PEER_UNKNOWN,   /* nothing: its host does not answer */
+	RC_PEER_SILENT,	   /* it is there and answers nothing: stopped, or very busy */
+	RC_PEER_NOT_READY, /* it has answered: the QP is there, and will perhaps come */
+	RC_PEER_NO_QP,	   /* it has answered: the QP is gone, or in the error state */
+	RC_PEER_GONE,	   /* there is no such process */
+};
+
+/* A waiting QP that has work wants to know; embedded in the carrier's own struct. */
+struct rc_question {
+	const struct rc_rendezvous *via;
+	enum rc_peer peer; /* the last answer */
+};
+
 /* All but listen() and accept() are called with match.lock (rc/match.h), which guards
  * attempts and arrivals. None blocks. */
 struct rc_rendezvous {
@@ -170,6 +185,11 @@ struct rc_rendezvous {
 	 * over the reference. Called without locks. 0, also if the peer will ask again;
 	 * -errno: nobody will, and the QP is not connected. */
 	int (*accept)(struct rc_arrival *in);
+	/* Asks the process of the peer's QP how things are, again and again, until it is
+	 * forgotten; whichever way the two QPs will find each other. NULL: no memory.
+	 * A carrier that cannot ask has neither; the first that can is asked. */
+	struct rc_question *(*ask)(struct dev_qp *qp, const struct stream_key *key);
+	void (*forget)(struct rc_question *q);
 };
 
 /* Every carrier that is linked in, the preferred one first, NULL at the end. Defined by

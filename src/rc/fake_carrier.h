@@ -578,6 +578,8 @@ struct fake_way {
 	bool arrived;		    /* a peer that looks for the QP is there */
 	struct rc_arrival arrival;
 	int (*accept)(struct fake_way *w);
+	unsigned asks, forgets;
+	struct rc_question question; /* .peer: what every question hears */
 };
 static struct fake_way fake_way[FAKE_WAYS];
 extern const struct rc_rendezvous *const rc_rendezvous[];
@@ -636,6 +638,20 @@ static int fake_accept(struct rc_arrival *in)
 	return w->accept(w);
 }
 
+static struct rc_question *fake_ask(struct dev_qp *qp, const struct stream_key *key)
+{
+	(void)qp, (void)key;
+	fake_way[1].asks++;
+	fake_way[1].question.via = rc_rendezvous[1];
+	return &fake_way[1].question;
+}
+
+static void fake_forget(struct rc_question *q)
+{
+	container_of(q, struct fake_way, question)->forgets++;
+}
+
+/* The second one alone can ask. */
 #define FAKE_WAY(i) \
 	static int fake_listen##i(struct dev_qp *qp) \
 	{ \
@@ -669,6 +685,8 @@ static int fake_accept(struct rc_arrival *in)
 		.cancel = fake_cancel, \
 		.find = fake_find##i, \
 		.accept = fake_accept, \
+		.ask = (i) == 1 ? fake_ask : NULL, \
+		.forget = (i) == 1 ? fake_forget : NULL, \
 	}
 
 FAKE_WAY(0);

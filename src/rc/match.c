@@ -7,9 +7,15 @@
  * Of two QPs that the application connects by GID and number, the one with the smaller
  * (GID, QPN) asks: a carrier makes an attempt for it, the carriers in turn until one finds
  * the peer. The other QP waits for an arrival. The CM's streams win: a QP whose peer's
- * connection request is known to the CM (match_expect) asks nobody. */
+ * connection request is known to the CM (match_expect) asks nobody.
+ *
+ * Work that waits for its stream has a time in which the peer must come. Whether it runs is
+ * found out by a question, which both sides put after ASK_TICKS: a peer whose process is
+ * there and does not answer is stopped, and is waited for; one whose process is not there
+ * any more is not. */
 #include "rc/match.h"
 
+#include "base/conf.h"
 #include "base/log.h"
 #include "base/state.h"
 #include "dev/share.h"
@@ -21,7 +27,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { BUCKETS = 1024 };
+enum { BUCKETS = 1024, ASK_TICKS = 2 };
 
 /* A QP without its stream. */
 struct waiter {
@@ -30,9 +36,12 @@ struct waiter {
 	uint64_t serial;
 	struct dev_qp *qp;
 	struct rc_attempt *attempt; /* if it is this side that asks; or NULL */
+	struct rc_question *question; /* or NULL */
 	struct loop_timer timer; /* runs from the first work posted */
 	bool has_work;
-	uint64_t ticks, patience; /* of RC_TICK_MS: after so many nobody came in time */
+	/* Of RC_TICK_MS: in so many the peer could have come, and after so many it has not
+	 * come in time; ... if its process has ended, or says that there is no such QP. */
+	uint64_t ticks, patience, patience_gone, patience_no_qp;
 	int refs; /* the table's, the timer's; match.lock */
 };
 
@@ -185,6 +194,9 @@ static void waiter_end(struct waiter *w)
 	if (w->attempt)
 		w->attempt->via->cancel(w->attempt);
 	w->attempt = NULL;
+	if (w->question)
+		w->question->via->forget(w->question);
+	w->question = NULL;
 	if (loop_timer_stop(&w->timer))
 		w->refs--;
 	waiter_put(w);
@@ -259,23 +271,70 @@ static void fail_oldest(struct dev_qp *qp, enum ibv_wc_status status, const char
 	qp_fail_send(qp, idx, status, why);
 }
 
+/* The CM does not bring the stream: the QP's process can be asked, and found. */
+static bool by_number(const struct dev_qp *qp, const struct stream_key *key)
+{
+	return !qp->made_by_cm && !expected_find(&key->remote_gid, key->remote_qpn);
+}
+
+/* If there is no memory for it, the next tick tries again. */
+static void waiter_ask(struct waiter *w)
+{
+	const struct rc_rendezvous *const *r = rc_rendezvous;
+
+	while (*r && !(*r)->ask)
+		r++;
+	if (*r && !w->key.unreliable && by_number(w->qp, &w->key))
+		w->question = (*r)->ask(w->qp, &w->key);
+}
+
+/* One more tick without the peer. Why the work has waited long enough; NULL: it has not. */
+static const char *waiter_over(struct waiter *w)
+{
+	enum rc_peer peer;
+
+	if (!w->question && w->ticks >= ASK_TICKS)
+		waiter_ask(w);
+	peer = w->question ? w->question->peer : RC_PEER_UNKNOWN;
+	if (peer != RC_PEER_SILENT || conf_get()->strict_timeout)
+		w->ticks++;
+	if (peer == RC_PEER_GONE && w->ticks >= w->patience_gone)
+		return "the process of the peer's QP has ended";
+	if (peer == RC_PEER_NO_QP && w->ticks >= w->patience_no_qp)
+		return "the peer's QP is gone or in the error state";
+	return w->ticks < w->patience ? NULL : "no connection to the peer's QP could be made";
+}
+
 static void waiter_tick(struct loop_timer *t)
 {
 	struct waiter *w = container_of(t, struct waiter, timer);
-	bool on;
+	const char *why = NULL;
 
 	match_lock();
-	on = w->qp && ++w->ticks < w->patience;
-	if (on)
-		loop_timer_set(&w->timer, loop_now() + RC_TICK_MS * MSEC);
-	else if (w->qp && w->key.unreliable)
+	if (w->qp)
+		why = waiter_over(w);
+	if (why && w->key.unreliable)
 		uc_vanish(w->qp);
-	else if (w->qp)
-		fail_oldest(w->qp, IBV_WC_RETRY_EXC_ERR,
-			    "no connection to the peer's QP could be made");
-	if (!on)
+	else if (why)
+		fail_oldest(w->qp, IBV_WC_RETRY_EXC_ERR, why);
+	if (w->qp && !why)
+		loop_timer_set(&w->timer, loop_now() + RC_TICK_MS * MSEC);
+	else
 		waiter_put(w);
 	match_unlock();
+}
+
+static void waiter_patience(struct waiter *w, uint64_t budget)
+{
+	const uint64_t tick = RC_TICK_MS * MSEC;
+	uint64_t lost = req_lost_budget(budget, false);
+
+	/* A QP in the error state may be reset and come: two seconds, too. */
+	w->patience_no_qp = (lost < 2 * SEC ? 2 * SEC : lost) / tick;
+	w->patience_gone = req_lost_budget(budget, true) / tick;
+	w->patience = (budget < 2 * SEC ? 2 * SEC : budget) / tick;
+	if (w->key.unreliable)
+		w->patience = UC_TICKS;
 }
 
 /* Work waits for its stream. */
@@ -291,13 +350,7 @@ static void waiter_work(struct waiter *w)
 	if (w->has_work)
 		return;
 	w->has_work = true;
-	if (w->key.unreliable)
-		budget = UC_TICKS * RC_TICK_MS * MSEC;
-	else if (budget < 2 * SEC)
-		budget = 2 * SEC;
-	if (budget == UINT64_MAX)
-		return;
-	w->patience = budget / (RC_TICK_MS * MSEC);
+	waiter_patience(w, budget);
 	w->refs++;
 	loop_timer_set(&w->timer, loop_now() + RC_TICK_MS * MSEC);
 }
@@ -337,8 +390,7 @@ static bool we_connect(const struct dev_qp *qp, const struct stream_key *k)
 /* Asks for a stream by itself: not when the CM brings one. */
 static bool asks(const struct dev_qp *qp, const struct stream_key *key)
 {
-	return !qp->made_by_cm && !expected_find(&key->remote_gid, key->remote_qpn) &&
-	       we_connect(qp, key);
+	return by_number(qp, key) && we_connect(qp, key);
 }
 
 static int ask(struct waiter *w)

@@ -567,6 +567,106 @@ static void nobody_comes(void)
 	end_free(idle);
 }
 
+/* A QP in RTS with work that waits. */
+static struct end *waiting(const struct end_opt *o)
+{
+	struct end *e = end_init(o);
+
+	CHECK(!qp_rtr(e, o) && !qp_rts(e, o));
+	post(e, IBV_WR_SEND, 1, 16);
+	return e;
+}
+
+/* What every question hears from now on. */
+static void peer_is(enum rc_peer peer)
+{
+	match_lock();
+	fake_way[1].question.peer = peer;
+	match_unlock();
+}
+
+static unsigned asks(void)
+{
+	unsigned n;
+
+	match_lock();
+	n = fake_way[1].asks;
+	match_unlock();
+	return n;
+}
+
+/* Time is the point: longer than a peer is waited for that is not there. Both sides ask. */
+static void a_stopped_peer_is_waited_for(void)
+{
+	const struct end_opt o = { .by_number = true };
+	uint64_t until = loop_now() + 3 * SEC;
+	struct end *a, *b;
+
+	ways_clear();
+	peer_is(RC_PEER_SILENT);
+	remote_is_larger(true);
+	a = waiting(&o);
+	remote_is_larger(false);
+	b = waiting(&o);
+	while (loop_now() < until)
+		CHECK(nothing(a) && nothing(b));
+	CHECK_EQ(asks(), 2);
+	peer_is(RC_PEER_GONE);
+	CHECK(completes(a, 1, IBV_WC_RETRY_EXC_ERR));
+	CHECK(completes(b, 1, IBV_WC_RETRY_EXC_ERR));
+	end_free(a);
+	end_free(b);
+	CHECK_EQ(fake_way[1].forgets, 2);
+}
+
+/* Whatever the timeout is. */
+static void a_peer_without_its_qp_or_process(void)
+{
+	const struct end_opt never = { .by_number = true, .never = true };
+	struct end *e;
+
+	ways_clear();
+	remote_is_larger(true);
+	peer_is(RC_PEER_NOT_READY);
+	e = waiting(&never);
+	CHECK(T_WAIT(asks() == 1, 5000));
+	CHECK(nothing(e));
+	peer_is(RC_PEER_NO_QP);
+	CHECK(completes(e, 1, IBV_WC_RETRY_EXC_ERR));
+	end_free(e);
+	peer_is(RC_PEER_GONE);
+	e = waiting(&never);
+	CHECK(completes(e, 1, IBV_WC_RETRY_EXC_ERR));
+	end_free(e);
+	CHECK_EQ(fake_way[1].forgets, 2);
+}
+
+/* Nobody asks for a stream that the CM brings, nor without work. */
+static void who_does_not_ask(void)
+{
+	const struct end_opt cm = { .by_number = false }, o = { .by_number = true },
+			     uc = { .by_number = true, .type = IBV_QPT_UC };
+	struct end *a, *b, *c, *idle;
+
+	ways_clear();
+	remote_is_larger(true);
+	match_expect(&remote_gid, REMOTE_QPN);
+	a = waiting(&o);
+	b = waiting(&cm);
+	CHECK(completes(a, 1, IBV_WC_RETRY_EXC_ERR));
+	CHECK(completes(b, 1, IBV_WC_RETRY_EXC_ERR));
+	match_unexpect(&remote_gid, REMOTE_QPN);
+	idle = end_init(&o);
+	CHECK(!qp_rtr(idle, &o) && !qp_rts(idle, &o));
+	c = waiting(&uc);
+	CHECK(completes(c, 1, IBV_WC_SUCCESS));
+	CHECK_EQ(asks(), 0);
+	end_free(a);
+	end_free(b);
+	end_free(c);
+	end_free(idle);
+}
+
 static void an_unreliable_peer_comes_late(void)
 {
 	const struct end_opt o = { .by_number = true, .type = IBV_QPT_UC };
@@ -613,6 +713,9 @@ int main(int argc, char **argv)
 	T_RUN(the_only_way_is_tried_again);
 	T_RUN(no_memory_for_an_attempt);
 	T_RUN(nobody_comes);
+	T_RUN(a_stopped_peer_is_waited_for);
+	T_RUN(a_peer_without_its_qp_or_process);
+	T_RUN(who_does_not_ask);
 	T_RUN(an_unreliable_peer_comes_late);
 	T_RUN(nothing_is_left);
 	return t_done();

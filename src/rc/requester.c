@@ -67,6 +67,11 @@ uint64_t req_budget(const struct dev_qp *qp)
 	return (4096ull << qp->attr.timeout) * (qp->attr.retry_cnt + 1u);
 }
 
+uint64_t req_lost_budget(uint64_t budget, bool ended)
+{
+	return (ended || budget == UINT64_MAX) && budget > SEC ? SEC : budget;
+}
+
 /* At least two seconds before a silent host counts as dead. */
 static uint64_t silence_budget(const struct dev_qp *qp)
 {
@@ -292,16 +297,16 @@ static void nak_no_qp(struct stream *s, uint32_t idx)
 	if ((int32_t)(idx - s->tx.acked) >= 0)
 		step_back_to(s, idx);
 	/* As on a wire where nobody answers: the retries run out. */
-	hold(s, HOLD_LOST, req_budget(s->qp));
+	hold(s, HOLD_LOST, req_lost_budget(req_budget(s->qp), false));
 }
 
 void req_peer_gone(struct stream *s)
 {
-	uint64_t budget;
+	uint64_t ns;
 	bool any;
 
 	lock_assert_held(&s->lock);
-	if (!s->qp || s->tx.hold == HOLD_LOST)
+	if (!s->qp)
 		return;
 	if (s->p.unreliable) {
 		uc_gone(s);
@@ -310,9 +315,9 @@ void req_peer_gone(struct stream *s)
 	lock_get(&s->qp->lock);
 	any = s->qp->sq.done != s->qp->sq.tail;
 	lock_put(&s->qp->lock);
-	budget = req_budget(s->qp);
-	if (any)
-		hold(s, HOLD_LOST, budget < SEC ? budget : SEC);
+	ns = req_lost_budget(req_budget(s->qp), true);
+	if (any && (s->tx.hold != HOLD_LOST || s->tx.hold_until > loop_now() + ns))
+		hold(s, HOLD_LOST, ns);
 }
 
 static void nak_rnr(struct stream *s, uint32_t idx, uint8_t timer)

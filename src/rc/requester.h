@@ -42,5 +42,9 @@ void req_fail_oldest(struct stream *s, enum ibv_wc_status st, const char *why)
  * be sending; nobody who stops in time hears of it, as on hardware. */
 void req_peer_gone(struct stream *s) REQUIRES(s->lock);
 uint64_t req_budget(const struct dev_qp *qp); /* ns; UINT64_MAX: never */
+/* What the peer's process has answered ends the work, whatever the timeout is. Of
+ * req_budget(), the part that the work still has: all of it, but a second where it is
+ * endless. ended: the process or the connection is not there any more: a second at most. */
+uint64_t req_lost_budget(uint64_t budget, bool ended);
 
 #endif

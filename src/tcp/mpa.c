@@ -159,6 +159,7 @@ static const struct kind_row {
 	[MPA_KIND_REJ] = { true, true, 1, REJ_LEN, REJ_PRIV_MAX },
 	[MPA_KIND_HELLO] = { true, false, 0, HELLO_LEN, 0 },
 	[MPA_KIND_HELLO_REP] = { true, true, -1, HELLO_REP_LEN, 0 },
+	[MPA_KIND_ASK] = { true, false, 0, HELLO_LEN, 0 },
 };
 
 int mpa_kind(const struct mpa_frame *f)
@@ -388,7 +389,8 @@ int mpa_cm_rej_decode(const struct mpa_frame *f, struct mpa_cm_rej *r)
 
 int mpa_hello_encode(uint8_t *buf, size_t cap, const struct mpa_hello *m)
 {
-	struct out o = { MPA_KIND_HELLO, m->crc ? MPA_F_CRC : 0, m->ird, m->ord, NULL, 0 };
+	struct out o = { m->ask ? MPA_KIND_ASK : MPA_KIND_HELLO,
+			 m->crc ? MPA_F_CRC : 0, m->ird, m->ord, NULL, 0 };
 	uint8_t *h;
 	int ret;
 
@@ -411,14 +413,16 @@ int mpa_hello_encode(uint8_t *buf, size_t cap, const struct mpa_hello *m)
 
 int mpa_hello_decode(const struct mpa_frame *f, struct mpa_hello *m)
 {
+	bool ask = mpa_kind(f) == MPA_KIND_ASK;
 	int err;
-	const uint8_t *h = open_kind(f, MPA_KIND_HELLO, &err);
+	const uint8_t *h = open_kind(f, ask ? MPA_KIND_ASK : MPA_KIND_HELLO, &err);
 
 	if (!h)
 		return err;
 	if (!mtu_ok(h[2]))
 		return -EPROTO;
 	*m = (struct mpa_hello){
+		.ask = ask,
 		.crc = f->flags & MPA_F_CRC,
 		.mtu = h[2],
 		.qp_type = h[3] ? h[3] : QPT_RC,
@@ -440,7 +444,7 @@ int mpa_hello_rep_encode(uint8_t *buf, size_t cap, const struct mpa_hello_rep *r
 	uint8_t *h;
 	int ret;
 
-	if ((unsigned)r->status > MPA_HELLO_REFUSED)
+	if ((unsigned)r->status > MPA_HELLO_NO_QP)
 		return -EINVAL;
 	ret = begin(buf, cap, &o, &h);
 	if (ret >= 0)
@@ -456,7 +460,7 @@ int mpa_hello_rep_decode(const struct mpa_frame *f, struct mpa_hello_rep *r)
 
 	if (!h)
 		return err;
-	if (h[2] > MPA_HELLO_REFUSED || reject != (h[2] != MPA_HELLO_ACCEPTED))
+	if (h[2] > MPA_HELLO_NO_QP || reject != (h[2] != MPA_HELLO_ACCEPTED))
 		return -EPROTO;
 	*r = (struct mpa_hello_rep){
 		.crc = f->flags & MPA_F_CRC,

@@ -88,6 +88,7 @@ enum mpa_kind {
 	MPA_KIND_REJ = 3,	/* R flag set */
 	MPA_KIND_HELLO = 4,	/* request of a QP brought up by GID and QPN */
 	MPA_KIND_HELLO_REP = 5, /* R flag set unless accepted */
+	MPA_KIND_ASK = 6,	/* a HELLO that only asks how things are */
 };
 
 /* Kind of our header: enum mpa_kind; -ENOMSG no header of ours, -EPROTO
@@ -136,6 +137,7 @@ struct mpa_cm_rej {
 };
 
 struct mpa_hello {
+	bool ask; /* MPA_KIND_ASK: it is answered at once and wants no stream */
 	uint16_t ird, ord;
 	bool crc;
 	uint8_t mtu;
@@ -148,7 +150,7 @@ struct mpa_hello {
 enum mpa_hello_status {
 	MPA_HELLO_ACCEPTED = 0,
 	MPA_HELLO_NOT_READY = 1, /* no QP of that number waits yet: try again */
-	MPA_HELLO_REFUSED = 2,	 /* never: another peer, mismatch, duplicate */
+	MPA_HELLO_NO_QP = 2,	 /* there is none, or it is in the error state */
 };
 
 struct mpa_hello_rep {

@@ -56,6 +56,9 @@ static void golden_frames(void)
 	same_bytes("mpa_rep", buf, mpa_cm_rep_encode(buf, sizeof(buf), &rep));
 	same_bytes("mpa_rej", buf, mpa_cm_rej_encode(buf, sizeof(buf), &rej));
 	same_bytes("mpa_hello", buf, mpa_hello_encode(buf, sizeof(buf), &h));
+	h.ask = true;
+	h.qp_type = 2;
+	same_bytes("mpa_ask", buf, mpa_hello_encode(buf, sizeof(buf), &h));
 	same_bytes("mpa_hello_rep", buf, mpa_hello_rep_encode(buf, sizeof(buf), &hr));
 }
 
@@ -124,8 +127,15 @@ static void golden_decodes(void)
 	CHECK_EQ(h.mtu, 4);
 	CHECK_EQ(h.qp_type, 3);
 	CHECK_EQ(h.dst_gid[15], 2);
+	CHECK(!h.ask);
 	buf[27] = 0; /* of peers that knew RC alone */
 	REQUIRE_EQ(mpa_hello_decode(&f, &h), 0);
+	CHECK_EQ(h.qp_type, 2);
+
+	REQUIRE(mpa_decode(buf, golden("mpa_ask", buf, sizeof(buf)), &f) > 0);
+	REQUIRE_EQ(mpa_hello_decode(&f, &h), 0);
+	CHECK(h.ask);
+	CHECK_EQ(h.dst_qpn, 0xc00102);
 	CHECK_EQ(h.qp_type, 2);
 
 	REQUIRE(mpa_decode(buf, golden("mpa_hello_rep", buf, sizeof(buf)), &f) > 0);
@@ -137,7 +147,8 @@ static void golden_decodes(void)
 static void truncation(void)
 {
 	static const char *const names[] = { "mpa_req", "mpa_req_ipv6", "mpa_rep",
-					     "mpa_rej", "mpa_hello", "mpa_hello_rep" };
+					     "mpa_rej", "mpa_hello", "mpa_hello_rep",
+					     "mpa_ask" };
 	uint8_t buf[MPA_FRAME_MAX + 16];
 	struct mpa_frame f;
 	size_t n, have, want;

@@ -7,6 +7,12 @@
  * the most goes: a peer of ours comes again. Descriptors and memory go when the loop has
  * forgotten them.
  *
+ * A question is an attempt whose HELLO only asks (MPA_KIND_ASK). It is answered at once,
+ * unless the process is stopped: the kernel takes the connection all the same. A refused
+ * connection alone does not mean that the process is gone, as the port of a number listens
+ * only from the first QP in INIT on. The UDP port is bound as long as the process lives: an
+ * empty datagram, which nobody reads, tells by ICMP.
+ *
  * A QP that is connected to itself is its own arrival: a socket pair (struct rdv_self). */
 #include "tcp/rendezvous.h"
 
@@ -37,19 +43,29 @@ enum {
 	SILENT_MAX = 256, /* arrivals without a complete HELLO */
 	RETRY_MIN_MS = 10,
 	RETRY_MAX_MS = 200,
+	ASK_MIN_MS = 100,
+	ASK_MAX_MS = 500,
+	ALIVE_S = 1, /* so often a host is asked that has taken a question, */
+	ALIVE_MAX = 3, /* and is not there after so many without an answer */
 };
 
+/* Of hello.ask it is a question, else an attempt. */
 struct rdv_out {
-	struct rc_attempt attempt;
+	union {
+		struct rc_attempt attempt;
+		struct rc_question question; /* hello.ask */
+	};
 	int refs; /* owner; registered fd; pending timer */
 	bool cancelled;
+	bool heard; /* question: the process has taken a connection once */
+	int udp;    /* question: an empty datagram was sent to the peer's port; or -1 */
 	struct stream_key key;
 	struct mpa_hello hello;
 	struct sockaddr_storage from, to;
 	socklen_t from_len, to_len;
 	int fd; /* -1 between attempts */
 	bool connected, keep_fd, dropped;
-	unsigned pause_ms;
+	unsigned pause_ms, pause_max;
 	struct loop_fd lf;
 	struct loop_timer timer;
 	uint8_t buf[MPA_FRAME_MAX];
@@ -133,8 +149,11 @@ static int frame_read(int fd, uint8_t *buf, size_t *have, struct mpa_frame *f)
 
 static void out_put(struct rdv_out *o)
 {
-	if (!--o->refs)
-		free(o);
+	if (--o->refs)
+		return;
+	if (o->udp >= 0)
+		fdset_close(o->udp);
+	free(o);
 }
 
 static void out_forgotten(struct loop_fd *lf)
@@ -154,7 +173,7 @@ static void out_retry_later(struct rdv_out *o)
 	o->refs++;
 	if (!loop_timer_set(&o->timer, loop_now() + o->pause_ms * MSEC))
 		o->refs--;
-	o->pause_ms = o->pause_ms * 2 < RETRY_MAX_MS ? o->pause_ms * 2 : RETRY_MAX_MS;
+	o->pause_ms = o->pause_ms * 2 < o->pause_max ? o->pause_ms * 2 : o->pause_max;
 }
 
 /* Lets go of the descriptor; o->fd is -1 when the loop has forgotten it. */
@@ -181,10 +200,9 @@ static int out_hello(struct rdv_out *o)
 	return 0;
 }
 
-/* 1: accepted, 0: wait, -errno: try again. */
-static int out_step(struct rdv_out *o, bool *crc)
+/* 1: there is an answer, 0: wait, -errno: try again. */
+static int out_step(struct rdv_out *o, struct mpa_hello_rep *rep)
 {
-	struct mpa_hello_rep rep;
 	struct mpa_frame f;
 	int err = 0, ret;
 	socklen_t len = sizeof(err);
@@ -196,23 +214,22 @@ static int out_step(struct rdv_out *o, bool *crc)
 	ret = frame_read(o->fd, o->buf, &o->have, &f);
 	if (ret)
 		return ret == -EAGAIN ? 0 : ret;
-	ret = mpa_hello_rep_decode(&f, &rep);
-	if (ret)
-		return ret;
-	*crc = rep.crc;
-	return rep.status == MPA_HELLO_ACCEPTED ? 1 : -EAGAIN;
+	ret = mpa_hello_rep_decode(&f, rep);
+	return ret ? ret : 1;
 }
 
 static void out_ready(struct loop_fd *lf, uint32_t revents)
 {
 	struct rdv_out *o = container_of(lf, struct rdv_out, lf);
+	struct mpa_hello_rep rep = { 0 };
 	struct stream_param p;
-	bool crc = false;
 	int ret, fd;
 
 	(void)revents;
 	match_lock();
-	ret = o->cancelled || o->dropped ? 0 : out_step(o, &crc);
+	ret = o->cancelled || o->dropped ? 0 : out_step(o, &rep);
+	if (ret > 0 && rep.status != MPA_HELLO_ACCEPTED)
+		ret = -EAGAIN;
 	if (ret < 0) {
 		log_debug("QP %06x: rendezvous with QP %06x: %s", o->key.local_qpn,
 			  o->key.remote_qpn, strerror(-ret));
@@ -225,7 +242,7 @@ static void out_ready(struct loop_fd *lf, uint32_t revents)
 		return;
 	}
 	fd = o->fd;
-	param_of(&p, &o->key, o->hello.src_gid, crc);
+	param_of(&p, &o->key, o->hello.src_gid, rep.crc);
 	o->keep_fd = o->cancelled = true;
 	out_drop(o);
 	match_found_locked(&o->attempt);
@@ -234,6 +251,8 @@ static void out_ready(struct loop_fd *lf, uint32_t revents)
 	if (!tcp_open(fd, &p, NULL, 0, NULL, NULL))
 		fdset_close(fd);
 }
+
+static void ask_ready(struct loop_fd *lf, uint32_t revents);
 
 static int out_start(struct rdv_out *o)
 {
@@ -255,7 +274,9 @@ static int out_start(struct rdv_out *o)
 		o->fd = -1;
 		return ret;
 	}
-	o->lf = (struct loop_fd){ .fd = o->fd, .events = EPOLLOUT, .ready = out_ready };
+	o->lf = (struct loop_fd){ .fd = o->fd,
+				  .events = EPOLLOUT,
+				  .ready = o->hello.ask ? ask_ready : out_ready };
 	o->refs++;
 	if (loop_fd_add(&o->lf)) {
 		o->refs--;
@@ -278,24 +299,17 @@ static void out_again(struct loop_timer *t)
 	match_unlock();
 }
 
-/* The serial is not needed: a HELLO of an earlier wait has ended with its connection, which
- * rdv_cancel() shuts down. */
-static struct rc_attempt *rdv_connect(struct dev_qp *qp, const struct stream_key *key,
-				      uint64_t serial, bool pause)
+static struct rdv_out *out_new(struct dev_qp *qp, const struct stream_key *key)
 {
 	struct rdv_out *o = calloc(1, sizeof(*o));
 	struct gid_slot slot = { 0 };
 
-	(void)serial;
 	if (!o)
 		return NULL;
-	o->attempt.via = &tcp_rendezvous;
 	gid_get(qp->attr.ah_attr.grh.sgid_index, &slot);
 	o->refs = 1;
-	o->fd = -1;
+	o->fd = o->udp = -1;
 	o->key = *key;
-	o->pause_ms = RETRY_MIN_MS;
-	o->timer.fire = out_again;
 	o->from_len = gid_to_addr(&qp->local_gid, slot.ifindex, 0, &o->from);
 	o->to_len = gid_to_addr(&key->remote_gid, slot.ifindex,
 				(uint16_t)(key->remote_qpn >> 8), &o->to);
@@ -310,6 +324,23 @@ static struct rc_attempt *rdv_connect(struct dev_qp *qp, const struct stream_key
 	};
 	memcpy(o->hello.src_gid, qp->local_gid.raw, 16);
 	memcpy(o->hello.dst_gid, key->remote_gid.raw, 16);
+	return o;
+}
+
+/* The serial is not needed: a HELLO of an earlier wait has ended with its connection, which
+ * out_cancel() shuts down. */
+static struct rc_attempt *rdv_connect(struct dev_qp *qp, const struct stream_key *key,
+				      uint64_t serial, bool pause)
+{
+	struct rdv_out *o = out_new(qp, key);
+
+	(void)serial;
+	if (!o)
+		return NULL;
+	o->attempt.via = &tcp_rendezvous;
+	o->pause_ms = RETRY_MIN_MS;
+	o->pause_max = RETRY_MAX_MS;
+	o->timer.fire = out_again;
 	if (pause || out_start(o))
 		out_retry_later(o);
 	return &o->attempt;
@@ -318,10 +349,8 @@ static struct rc_attempt *rdv_connect(struct dev_qp *qp, const struct stream_key
 /* The peer hears of it at once, not when the loop has closed the descriptor: its QP
  * and ours may be on their way to each other again, and a HELLO that still looks
  * alive would be taken for the new one. */
-static void rdv_cancel(struct rc_attempt *a)
+static void out_cancel(struct rdv_out *o)
 {
-	struct rdv_out *o = container_of(a, struct rdv_out, attempt);
-
 	o->cancelled = true;
 	if (o->fd >= 0 && !o->dropped)
 		shutdown(o->fd, SHUT_RDWR);
@@ -329,6 +358,135 @@ static void rdv_cancel(struct rc_attempt *a)
 	if (loop_timer_stop(&o->timer))
 		o->refs--;
 	out_put(o);
+}
+
+static void rdv_cancel(struct rc_attempt *a)
+{
+	out_cancel(container_of(a, struct rdv_out, attempt));
+}
+
+/* ---- questions ---------------------------------------------------------------- */
+
+/* Is the port bound at all? ask_again() looks for what comes back. */
+static void ask_udp(struct rdv_out *o)
+{
+	o->udp = fdset_take(socket(o->to.ss_family,
+				   SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+	if (o->udp < 0)
+		return;
+	if (bind(o->udp, (struct sockaddr *)&o->from, o->from_len) ||
+	    connect(o->udp, (struct sockaddr *)&o->to, o->to_len) ||
+	    send(o->udp, NULL, 0, MSG_NOSIGNAL) < 0)
+		log_debug("QP %06x: no datagram to the process of QP %06x: %s",
+			  o->key.local_qpn, o->key.remote_qpn, strerror(errno));
+}
+
+/* Nobody answers, for now. */
+static void ask_failed(struct rdv_out *o, int err)
+{
+	if (err != -ECONNREFUSED)
+		o->question.peer = RC_PEER_UNKNOWN;
+	else if (o->heard)
+		o->question.peer = RC_PEER_GONE; /* once it listens, it does to its end */
+	else if (o->udp < 0)
+		ask_udp(o);
+}
+
+/* The kernel of a stopped process acknowledges; a host that is gone does not. */
+static void ask_taken(struct rdv_out *o)
+{
+	int on = 1, every = ALIVE_S, max = ALIVE_MAX;
+
+	o->heard = true;
+	o->question.peer = RC_PEER_SILENT;
+	setsockopt(o->fd, IPPROTO_TCP, TCP_KEEPIDLE, &every, sizeof(every));
+	setsockopt(o->fd, IPPROTO_TCP, TCP_KEEPINTVL, &every, sizeof(every));
+	setsockopt(o->fd, IPPROTO_TCP, TCP_KEEPCNT, &max, sizeof(max));
+	setsockopt(o->fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof(on));
+}
+
+static void ask_ready(struct loop_fd *lf, uint32_t revents)
+{
+	struct rdv_out *o = container_of(lf, struct rdv_out, lf);
+	struct mpa_hello_rep rep = { 0 };
+	bool was;
+	int ret;
+
+	(void)revents;
+	match_lock();
+	was = o->connected;
+	ret = o->cancelled || o->dropped ? 0 : out_step(o, &rep);
+	if (!ret && o->connected && !was)
+		ask_taken(o);
+	if (ret > 0)
+		o->question.peer = rep.status == MPA_HELLO_NO_QP ? RC_PEER_NO_QP :
+								   RC_PEER_NOT_READY;
+	if (ret < 0)
+		ask_failed(o, ret);
+	if (ret) {
+		out_drop(o);
+		out_retry_later(o);
+	}
+	match_unlock();
+}
+
+/* What has come back to the datagram. */
+static void ask_udp_look(struct rdv_out *o)
+{
+	int err = 0;
+	socklen_t len = sizeof(err);
+
+	if (o->udp < 0)
+		return;
+	getsockopt(o->udp, SOL_SOCKET, SO_ERROR, &err, &len);
+	if (err == ECONNREFUSED)
+		o->question.peer = RC_PEER_GONE;
+	fdset_close(o->udp);
+	o->udp = -1;
+}
+
+static void ask_again(struct loop_timer *t)
+{
+	struct rdv_out *o = container_of(t, struct rdv_out, timer);
+	int ret = 0;
+
+	match_lock();
+	if (!o->cancelled) {
+		ask_udp_look(o);
+		/* The descriptor of the last time may not be forgotten yet. */
+		ret = o->fd >= 0 ? -EAGAIN : out_start(o);
+		if (ret && o->fd < 0)
+			ask_failed(o, ret);
+		if (ret)
+			out_retry_later(o);
+	}
+	out_put(o);
+	match_unlock();
+}
+
+static struct rc_question *rdv_ask(struct dev_qp *qp, const struct stream_key *key)
+{
+	struct rdv_out *o = out_new(qp, key);
+	int ret;
+
+	if (!o)
+		return NULL;
+	o->question.via = &tcp_rendezvous;
+	o->hello.ask = true;
+	o->pause_ms = ASK_MIN_MS;
+	o->pause_max = ASK_MAX_MS;
+	o->timer.fire = ask_again;
+	ret = out_start(o);
+	if (ret) {
+		ask_failed(o, ret);
+		out_retry_later(o);
+	}
+	return &o->question;
+}
+
+static void rdv_forget(struct rc_question *q)
+{
+	out_cancel(container_of(q, struct rdv_out, question));
 }
 
 /* ---- incoming --------------------------------------------------------------- */
@@ -499,7 +657,7 @@ static int rdv_accept(struct rc_arrival *arrival)
 	return 0;
 }
 
-/* The HELLO is there: 1 if a QP waits for it, 0 if it is kept, -errno. */
+/* The HELLO is there: 1 if a QP waits for it, 0 if it is kept or was answered, -errno. */
 static int in_complete(struct rdv_in *in, const struct mpa_frame *f)
 {
 	int ret = mpa_hello_decode(f, &in->hello);
@@ -510,6 +668,12 @@ static int in_complete(struct rdv_in *in, const struct mpa_frame *f)
 	in->key.remote_qpn = in->hello.src_qpn;
 	memcpy(in->key.remote_gid.raw, in->hello.src_gid, 16);
 	in->key.unreliable = in->hello.qp_type == IBV_QPT_UC;
+	if (in->hello.ask) {
+		in_answer(in, qpn_answers(in->key.local_qpn) ? MPA_HELLO_NOT_READY :
+							       MPA_HELLO_NO_QP);
+		in_end(in);
+		return 0;
+	}
 	make_room(true, KEPT_MAX);
 	in_count(in, -1);
 	in->complete = true;
@@ -597,4 +761,6 @@ const struct rc_rendezvous tcp_rendezvous = {
 	.cancel = rdv_cancel,
 	.find = rdv_find,
 	.accept = rdv_accept,
+	.ask = rdv_ask,
+	.forget = rdv_forget,
 };

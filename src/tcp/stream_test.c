@@ -380,21 +380,27 @@ static int dial(struct end *e)
 	return fd;
 }
 
+static int say_hello(struct end *e, const struct mpa_hello *hello)
+{
+	uint8_t frame[MPA_OURS_MAX];
+	int n, fd = dial(e);
+
+	n = mpa_hello_encode(frame, sizeof(frame), hello);
+	CHECK(n > 0);
+	CHECK_EQ(send(fd, frame, (size_t)n, MSG_NOSIGNAL), n);
+	return fd;
+}
+
 /* Says HELLO there, for the QP of this number. */
 static int hello_to(struct end *e, uint32_t qpn, const union ibv_gid *src,
 		    const union ibv_gid *dst)
 {
 	struct mpa_hello hello = { .mtu = IBV_MTU_1024, .src_qpn = 0x000100, .dst_qpn = qpn,
 				   .rq_psn = SQ_PSN };
-	uint8_t frame[MPA_OURS_MAX];
-	int n, fd = dial(e);
 
 	memcpy(hello.src_gid, src, 16);
 	memcpy(hello.dst_gid, dst, 16);
-	n = mpa_hello_encode(frame, sizeof(frame), &hello);
-	CHECK(n > 0);
-	CHECK_EQ(send(fd, frame, (size_t)n, MSG_NOSIGNAL), n);
-	return fd;
+	return say_hello(e, &hello);
 }
 
 static int hello_from(struct end *e, const union ibv_gid *src, const union ibv_gid *dst)
@@ -402,19 +408,56 @@ static int hello_from(struct end *e, const union ibv_gid *src, const union ibv_g
 	return hello_to(e, e->qp->qp_num, src, dst);
 }
 
-/* True: the HELLO on fd is accepted. */
-static bool welcome(int fd)
+/* How the HELLO on fd is answered; -1: not at all. */
+static int status_of(int fd)
 {
 	struct timeval tv = { PATIENCE_S, 0 };
-	struct mpa_hello_rep rep = { .status = MPA_HELLO_REFUSED };
+	struct mpa_hello_rep rep;
 	struct mpa_frame f;
 	uint8_t buf[MPA_FRAME_MAX];
 	ssize_t n;
 
 	setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &tv, sizeof(tv));
 	n = recv(fd, buf, sizeof(buf), 0);
-	return n > 0 && mpa_decode(buf, (size_t)n, &f) > 0 && !mpa_hello_rep_decode(&f, &rep) &&
-	       rep.status == MPA_HELLO_ACCEPTED;
+	if (n <= 0 || mpa_decode(buf, (size_t)n, &f) <= 0 || mpa_hello_rep_decode(&f, &rep))
+		return -1;
+	return (int)rep.status;
+}
+
+static bool welcome(int fd)
+{
+	return status_of(fd) == MPA_HELLO_ACCEPTED;
+}
+
+/* A HELLO that only asks about the QP of this number. */
+static int asked(struct end *e, uint32_t qpn)
+{
+	struct mpa_hello hello = { .ask = true, .mtu = IBV_MTU_1024, .src_qpn = 0x000100,
+				   .dst_qpn = qpn };
+	int fd = say_hello(e, &hello), status = status_of(fd);
+	char c;
+
+	CHECK_EQ(recv(fd, &c, 1, 0), 0); /* and that is all */
+	close(fd);
+	return status;
+}
+
+static void questions_are_answered_at_once(void)
+{
+	struct ibv_qp_attr a = { .qp_state = IBV_QPS_ERR };
+	struct end *e = calloc(1, sizeof(*e));
+
+	qp_init(e, 4, false);
+	CHECK_EQ(asked(e, e->qp->qp_num), MPA_HELLO_NOT_READY);
+	CHECK_EQ(asked(e, e->qp->qp_num ^ 0x80), MPA_HELLO_NO_QP);
+	CHECK_EQ(asked(e, e->qp->qp_num ^ 0x100), MPA_HELLO_NO_QP);
+	CHECK(!ibv_modify_qp(e->qp, &a, IBV_QP_STATE));
+	CHECK_EQ(asked(e, e->qp->qp_num), MPA_HELLO_NO_QP);
+	a.qp_state = IBV_QPS_RESET;
+	CHECK(!ibv_modify_qp(e->qp, &a, IBV_QP_STATE));
+	CHECK_EQ(asked(e, e->qp->qp_num), MPA_HELLO_NOT_READY);
+	e->peer = -1;
+	end_free(e);
 }
 
 /* A peer said HELLO, gave up, and comes again, all before our QP is in RTR. */
@@ -484,5 +527,6 @@ int main(int argc, char **argv)
 	T_RUN(srq_posts_against_destroy);
 	T_RUN(a_hello_left_behind);
 	T_RUN(a_crowd_at_the_rendezvous);
+	T_RUN(questions_are_answered_at_once);
 	return t_done();
 }
