@@ -132,6 +132,8 @@ static atomic_bool conf_ready;
 
 static void conf_read(void)
 {
+	char *copy;
+
 	for (const struct row *row = table; row < table + ROWS; row++) {
 		const char *text = secure_getenv(row->name);
 
@@ -143,8 +145,9 @@ static void conf_read(void)
 				  row->name, text, row->help, row->def);
 	}
 	/* The environment may be rewritten by the application later. */
-	if (conf.addr)
-		conf.addr = strdup(conf.addr);
+	copy = conf.addr ? strdup(conf.addr) : NULL;
+	if (copy)
+		conf.addr = copy;
 	atomic_store_explicit(&conf_ready, true, memory_order_release);
 }
 

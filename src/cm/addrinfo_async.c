@@ -13,8 +13,9 @@
 #include <string.h>
 
 struct addrinfo_job {
-	struct lock lock; /* guards id; outer to the backend's locks */
+	struct lock lock; /* guards id and event; outer to the backend's locks */
 	struct cm_id *id; /* NULL: cancelled */
+	struct cm_event *event; /* for the result; NULL: it was written */
 	atomic_int refs;  /* the id's and the thread's */
 	char *node, *service;
 	struct rdma_addrinfo *hints; /* or NULL */
@@ -25,6 +26,7 @@ static void job_put(struct addrinfo_job *job)
 	if (atomic_fetch_sub(&job->refs, 1) != 1)
 		return;
 	lock_fini(&job->lock);
+	cm_event_free(job->event);
 	free(job->node);
 	free(job->service);
 	rdma_freeaddrinfo(job->hints);
@@ -42,7 +44,9 @@ static void finish(struct addrinfo_job *job, struct rdma_addrinfo *res, int stat
 		lock_get(&id->lock);
 		id->resolved = res;
 		lock_put(&id->lock);
-		r = id->be->write_event(id, RDMA_CM_EVENT_INTERNAL, status, 0);
+		cm_event_set(job->event, id, RDMA_CM_EVENT_INTERNAL, status);
+		r = id->be->write_event(id, job->event);
+		job->event = NULL;
 		if (r)
 			log_error("id %p: the end of its address resolution cannot be "
 				  "reported: errno %d", (void *)id, -r);
@@ -106,10 +110,11 @@ static struct addrinfo_job *job_new(struct cm_id *id, const char *node,
 	lock_init(&job->lock);
 	atomic_store(&job->refs, 1);
 	job->id = id;
+	job->event = cm_event_alloc();
 	job->node = node ? strdup(node) : NULL;
 	job->service = service ? strdup(service) : NULL;
 	job->hints = hints ? copy_hints(hints) : NULL;
-	if ((node && !job->node) || (service && !job->service) ||
+	if (!job->event || (node && !job->node) || (service && !job->service) ||
 	    (hints && !job->hints)) {
 		job_put(job);
 		return NULL;

@@ -118,10 +118,10 @@ struct cm_backend {
 			  size_t len);
 	int (*join)(struct cm_id *id, struct cm_mcast *mc);
 	int (*leave)(struct cm_id *id, struct cm_mcast *mc, uint32_t *delivered);
-	/* Queues an event: USER for the application, INTERNAL by
-	 * addrinfo_async.c (from its own thread; applied as ADDRINFO_*). */
-	int (*write_event)(struct cm_id *id, enum rdma_cm_event_type event,
-			   int status, uint64_t arg);
+	/* Queues an event, which is the backend's from here on, also when it fails: USER
+	 * for the application, INTERNAL by addrinfo_async.c (from its own thread; applied
+	 * as ADDRINFO_*). Needs no memory but the event's. */
+	int (*write_event)(struct cm_id *id, struct cm_event *ev);
 	/* RAI_SA service lookup: -EOPNOTSUPP on Ethernet. */
 	int (*resolve_service)(struct cm_id *id, const char *service);
 	/* Its result, after an ADDRINFO_RESOLVED that the backend itself made. May be

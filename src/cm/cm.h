@@ -138,7 +138,13 @@ struct cm_event {
 	uint8_t priv[256];
 };
 
-/* Allocates a zeroed event of this type for id (charge = id). NULL: no memory. */
+/* Memory for an event, zeroed. NULL: there is none. Whoever promises an event has this
+ * from before the promise on. */
+struct cm_event *cm_event_alloc(void);
+/* Makes such memory an event of this type for id (charge = id). */
+void cm_event_set(struct cm_event *ev, struct cm_id *id, enum rdma_cm_event_type type,
+		  int status);
+/* Both. */
 struct cm_event *cm_event_new(struct cm_id *id, enum rdma_cm_event_type type,
 			      int status);
 /* Copies len bytes (zero-padded to padded_len) as the event's private data: ud's

@@ -72,7 +72,10 @@ static int sync_locked(void) REQUIRES(table_lock)
 	struct entry *e, *tmp;
 	int i, n = 0, r = 0;
 
+	errno = 0;
 	now = ibv_get_device_list(&n);
+	if (!now && errno == ENOMEM)
+		return -ENOMEM;
 	if (!now || !n) {
 		if (now)
 			ibv_free_device_list(now);

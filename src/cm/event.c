@@ -301,6 +301,7 @@ int rdma_write_cm_event(struct rdma_cm_id *id, enum rdma_cm_event_type event,
 			int status, uint64_t arg)
 {
 	NO_CANCEL;
+	struct cm_event *ev;
 	int r = cm_id_check(id);
 
 	if (r)
@@ -308,5 +309,9 @@ int rdma_write_cm_event(struct rdma_cm_id *id, enum rdma_cm_event_type event,
 	if (event != RDMA_CM_EVENT_USER)
 		return cm_ret(log_refuse(EINVAL, "only RDMA_CM_EVENT_USER can be "
 						 "written, not event %d", event));
-	return cm_ret(to_id(id)->be->write_event(to_id(id), event, status, arg));
+	ev = cm_event_new(to_id(id), event, status);
+	if (!ev)
+		return cm_ret(-ENOMEM);
+	ev->pub.param.arg = arg;
+	return cm_ret(to_id(id)->be->write_event(to_id(id), ev));
 }

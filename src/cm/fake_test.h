@@ -224,12 +224,9 @@ static int fb_leave(struct cm_id *id, struct cm_mcast *mc, uint32_t *delivered)
 	return fb_call("leave");
 }
 
-static int fb_write_event(struct cm_id *id, enum rdma_cm_event_type event, int status,
-			  uint64_t arg)
+static int fb_write_event(struct cm_id *id, struct cm_event *ev)
 {
-	struct cm_event *ev = cm_event_new(id, event, status);
-
-	ev->pub.param.arg = arg;
+	(void)id;
 	cm_event_post(ev);
 	return 0;
 }

@@ -13,20 +13,27 @@
 #include <time.h>
 #include <unistd.h>
 
-struct cm_event *cm_event_new(struct cm_id *id, enum rdma_cm_event_type type,
-			      int status)
+struct cm_event *cm_event_alloc(void)
 {
-	struct cm_event *ev = calloc(1, sizeof(*ev));
+	return calloc(1, sizeof(struct cm_event));
+}
 
-	if (!ev) {
-		log_error("no memory for %s of id %p", rdma_event_str(type),
-			  (void *)id);
-		return NULL;
-	}
+void cm_event_set(struct cm_event *ev, struct cm_id *id, enum rdma_cm_event_type type,
+		  int status)
+{
 	ev->pub.id = &id->pub;
 	ev->pub.event = type;
 	ev->pub.status = status;
 	ev->charge = id;
+}
+
+struct cm_event *cm_event_new(struct cm_id *id, enum rdma_cm_event_type type,
+			      int status)
+{
+	struct cm_event *ev = cm_event_alloc();
+
+	if (ev)
+		cm_event_set(ev, id, type, status);
 	return ev;
 }
 

@@ -14,7 +14,10 @@
 #include <string.h>
 #include <sys/epoll.h>
 
-enum { MAX_WATCHERS = 8 };
+enum {
+	MAX_WATCHERS = 8,
+	AGAIN_MS = 100,
+};
 
 static struct lock gid_lock PROCESS_STATE = LOCK_INIT;
 /* Under gid_lock. */
@@ -30,22 +33,22 @@ static bool is_hole(const union ibv_gid *gid)
 	return !memcmp(gid, &zero, sizeof(zero));
 }
 
-/* Returns whether a slot changed. */
-static bool load_locked(void)
+/* 1: a slot changed; 0; or -errno, and the table stays as it is. */
+static int load_locked(void)
 {
 	struct nl_host h;
-	bool changed;
 	int ret = nl_host_read(&h);
 
-	if (ret) {
+	if (!ret) {
+		ret = gid_table_merge(&table, &h, conf_get()->addr);
+		nl_host_free(&h);
+	}
+	if (ret < 0)
 		log_error("cannot read the host's addresses (netlink): %s",
 			  strerror(-ret));
-		return false;
-	}
-	changed = gid_table_merge(&table, &h, conf_get()->addr);
-	nl_host_free(&h);
-	loaded = true;
-	return changed;
+	else
+		loaded = true;
+	return ret;
 }
 
 /* Locks, and reads the host on first use. */
@@ -183,23 +186,35 @@ socklen_t gid_to_addr(const union ibv_gid *gid, uint32_t ifindex, uint16_t port,
 	return sizeof(*in6);
 }
 
+static void again_fire(struct loop_timer *t)
+{
+	(void)t;
+	gid_refresh();
+}
+
+/* The kernel tells of a change once: without memory it is looked at later. */
+static struct loop_timer again = { .fire = again_fire };
+
 void gid_refresh(void)
 {
 	void (*call[MAX_WATCHERS])(void);
-	bool was_loaded, changed, was_active, active;
+	bool was_loaded, was_active, active;
+	int ret;
 
 	lock_get(&gid_lock);
 	was_loaded = loaded;
 	was_active = table.port_active;
-	changed = load_locked();
+	ret = load_locked();
 	active = table.port_active;
 	memcpy(call, watchers, sizeof(call));
 	lock_put(&gid_lock);
+	if (ret == -ENOMEM)
+		loop_timer_set(&again, loop_now() + AGAIN_MS * MSEC);
 	if (!was_loaded)
 		return;
 	if (active != was_active)
 		async_port(active ? IBV_EVENT_PORT_ACTIVE : IBV_EVENT_PORT_ERR);
-	if (!changed)
+	if (ret <= 0)
 		return;
 	log_debug("the GID table changed");
 	async_port(IBV_EVENT_GID_CHANGE);
@@ -243,6 +258,9 @@ void gid_watch_start(void)
 	}
 	if (ret) {
 		log_warn("address changes will not be seen: %s", strerror(-ret));
+		lock_get(&gid_lock);
+		watching = false; /* who opens the device next tries again */
+		lock_put(&gid_lock);
 		return;
 	}
 	/* A change between the first reading and the watch. */

@@ -3,6 +3,7 @@
 #include "base/log.h"
 
 #include <arpa/inet.h>
+#include <errno.h>
 #include <linux/if_addr.h>
 #include <linux/rtnetlink.h>
 #include <net/if.h>
@@ -186,17 +187,14 @@ static bool punch(struct gid_table *t, const struct candidate *c, unsigned n)
 	return changed;
 }
 
-bool gid_table_merge(struct gid_table *t, const struct nl_host *h, const char *only)
+int gid_table_merge(struct gid_table *t, const struct nl_host *h, const char *only)
 {
 	struct candidate *c = calloc(h->naddrs + 1, sizeof(*c));
 	unsigned n, lost = 0;
 	bool changed;
 
-	if (!c) {
-		log_error("no memory for %u addresses: the GID table stays as it is",
-			  h->naddrs);
-		return false;
-	}
+	if (!c)
+		return -ENOMEM;
 	n = collect(h, only, c);
 	changed = punch(t, c, n);
 	t->port_active = false;

@@ -18,11 +18,12 @@ struct gid_table {
 };
 
 /* Brings t in line with the host. `only` is ANYRDMA_ADDR: a comma list of
- * addresses and interface names, or NULL. Returns whether any slot changed.
+ * addresses and interface names, or NULL. 1: a slot changed; 0: none did; -ENOMEM: the
+ * table stays as it is.
  * Addresses that are new at one time get slots in this order: global IPv4 of the
  * default-route interface, other global IPv4, global IPv6, link-local,
  * loopback; within a class by interface. */
-bool gid_table_merge(struct gid_table *t, const struct nl_host *h, const char *only);
+int gid_table_merge(struct gid_table *t, const struct nl_host *h, const char *only);
 
 enum ibv_mtu gid_table_mtu(const struct nl_host *h);
 

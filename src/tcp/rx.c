@@ -31,20 +31,32 @@ enum { AHEAD = 4096 }; /* staging behind a read in place */
 /* Two idle staging buffers for the whole process: more readers than that at
  * once are rare. */
 static _Atomic(uint8_t *) idle[2];
+/* One for times without memory: what has come can still be received, a little at a time.
+ * Whoever finds it taken comes again, as for any bytes that are left in a socket. */
+static uint8_t last_resort[AHEAD];
+static atomic_bool last_resort_taken;
 
 static uint8_t *staging_get(void)
 {
-	for (int i = 0; i < 2; i++) {
-		uint8_t *p = atomic_exchange(&idle[i], NULL);
+	uint8_t *p;
 
+	for (int i = 0; i < 2; i++) {
+		p = atomic_exchange(&idle[i], NULL);
 		if (p)
 			return p;
 	}
-	return malloc(TCP_STAGING);
+	p = malloc(TCP_STAGING);
+	if (!p && !atomic_exchange(&last_resort_taken, true))
+		p = last_resort;
+	return p;
 }
 
 static void staging_put(uint8_t *p)
 {
+	if (p == last_resort) {
+		atomic_store(&last_resort_taken, false);
+		return;
+	}
 	for (int i = 0; i < 2 && p; i++)
 		p = atomic_exchange(&idle[i], p);
 	free(p);
@@ -279,7 +291,7 @@ static ssize_t rx_unstash(struct tcp_stream *t)
 static ssize_t rx_once(struct tcp_stream *t, uint8_t *buf, bool *more)
 {
 	uint32_t left = t->left;
-	size_t want = t->large ? AHEAD : TCP_STAGING;
+	size_t want = t->large || buf == last_resort ? AHEAD : TCP_STAGING;
 	struct iovec iov = { buf, want };
 	ssize_t got = 0;
 	int ret;

@@ -202,37 +202,34 @@ int kernel_event_get(struct cm_channel *ch, struct cm_event **out)
 
 static atomic_bool no_write; /* this kernel cannot */
 
-static int write_kernel(struct cm_id *id, enum rdma_cm_event_type event, int status,
-			uint64_t arg)
+static int write_kernel(struct cm_id *id, const struct rdma_cm_event *ev)
 {
 	KERNEL_REQ(req, kernel_write_cm_event);
 
 	req.p.id = to_kernel(id)->handle;
-	req.p.event = event;
-	req.p.status = (uint32_t)status;
-	memcpy(req.p.param.arg, &arg, sizeof(arg));
+	req.p.event = ev->event;
+	req.p.status = (uint32_t)ev->status;
+	memcpy(req.p.param.arg, &ev->param.arg, sizeof(ev->param.arg));
 	return kernel_command(kernel_fd(id), KERNEL_CMD_WRITE_CM_EVENT, &req, 0);
 }
 
-int kernel_write_event(struct cm_id *id, enum rdma_cm_event_type event, int status,
-		       uint64_t arg)
+int kernel_write_event(struct cm_id *id, struct cm_event *ev)
 {
-	struct cm_event *ev;
-	int r;
+	int r = -EINVAL; /* destroyed */
 
 	if (!to_kernel(id))
-		return -EINVAL; /* destroyed */
+		goto free;
 	if (!atomic_load_explicit(&no_write, memory_order_relaxed)) {
-		r = write_kernel(id, event, status, arg);
+		r = write_kernel(id, &ev->pub);
 		if (r != -EINVAL)
-			return r;
+			goto free;
 		atomic_store(&no_write, true);
 	}
-	ev = cm_event_new(id, event, status);
-	if (!ev)
-		return -ENOMEM;
-	ev->pub.param.arg = arg;
 	cm_event_post(ev);
 	kernel_wake(to_channel(id->pub.channel));
 	return 0;
+
+free:
+	cm_event_free(ev);
+	return r;
 }

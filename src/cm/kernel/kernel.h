@@ -145,8 +145,7 @@ int kernel_raw_resolve(int fd, uint32_t handle, const struct sockaddr *src,
 /* event.c */
 int kernel_event_get(struct cm_channel *ch, struct cm_event **ev);
 void kernel_event_purge(struct cm_id *id);
-int kernel_write_event(struct cm_id *id, enum rdma_cm_event_type event, int status,
-		       uint64_t arg);
+int kernel_write_event(struct cm_id *id, struct cm_event *ev);
 void kernel_child_drop(void *be_child);
 /* The next event that fd, a channel's, has for the application; ch: where
  * a child is to live. Booked as fetched. 0, -errno, or -ERESTART: look at ch's own

@@ -158,6 +158,11 @@ int user_accept(struct cm_id *id, const struct cm_conn_param *p)
 	lock_get(&u->lock);
 	ret = accept_check(u, p);
 	if (!ret) {
+		ret = user_event_reserve(u, USER_CONN_EVENTS);
+		if (ret)
+			fail_accept(u);
+	}
+	if (!ret) {
 		accept_store(u, p);
 		ret = accept_send(u, p);
 	}

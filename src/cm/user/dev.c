@@ -9,14 +9,16 @@
 const struct anyrdma_interface *cm_dev;
 
 /* The libibverbs that this library is linked to is loaded already; only that one
- * counts, hence RTLD_NOLOAD and not a search. */
+ * counts, hence RTLD_NOLOAD and not a search. dlopen() needs memory all the same: a
+ * failure says nothing about which library it is. */
 int user_dev_probe(void)
 {
 	const struct anyrdma_interface *dev, *(*get)(void) = NULL;
 	void *lib = dlopen("libibverbs.so.1", RTLD_NOLOAD | RTLD_LAZY);
 
-	if (lib)
-		*(void **)&get = dlvsym(lib, "anyrdma_interface", "ANYRDMA_1");
+	if (!lib)
+		return log_refuse(ENOMEM, "libibverbs cannot be looked at");
+	*(void **)&get = dlvsym(lib, "anyrdma_interface", "ANYRDMA_1");
 	if (!get) {
 		log_debug("libibverbs is the distribution's: kernel backend");
 		return 0;

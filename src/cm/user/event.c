@@ -4,16 +4,56 @@
 #include "base/log.h"
 #include "cm/user/user.h"
 
+int user_event_reserve(struct user_id *u, unsigned n)
+{
+	struct cm_event *ev;
+
+	lock_assert_held(&u->lock);
+	while (u->nspare < n) {
+		ev = cm_event_alloc();
+		if (!ev)
+			return log_refuse(ENOMEM, "no memory for the event that follows");
+		list_add_tail(&u->spare, &ev->link);
+		u->nspare++;
+	}
+	return 0;
+}
+
+void user_event_unreserve(struct user_id *u)
+{
+	struct list *n;
+
+	while ((n = list_pop(&u->spare)))
+		cm_event_free(list_entry(n, struct cm_event, link));
+	u->nspare = 0;
+}
+
+static struct cm_event *spare_take(struct user_id *u) REQUIRES(u->lock)
+{
+	struct list *n = list_pop(&u->spare);
+
+	if (!n)
+		return NULL;
+	u->nspare--;
+	return list_entry(n, struct cm_event, link);
+}
+
+/* What nobody asked for (DEVICE_REMOVAL, ADDR_CHANGE) has no memory of its own. */
 static struct cm_event *event_new(struct user_id *u, enum rdma_cm_event_type type,
-				  int status)
+				  int status) REQUIRES(u->lock)
 {
 	struct cm_event *ev;
 
 	if (u->dead || !u->cm)
 		return NULL;
-	ev = cm_event_new(u->cm, type, status);
+	ev = spare_take(u);
 	if (!ev)
-		log_error("event %d of id %p is lost: no memory", type, (void *)u->cm);
+		ev = cm_event_alloc();
+	if (ev)
+		cm_event_set(ev, u->cm, type, status);
+	else
+		log_error("%s of id %p is lost: no memory", rdma_event_str(type),
+			  (void *)u->cm);
 	return ev;
 }
 
@@ -77,11 +117,15 @@ void user_post_response(struct user_id *u, const void *priv, size_t len)
 
 struct cm_event *user_request_event(struct user_id *lis, struct user_id *child)
 {
-	struct cm_event *ev = event_new(lis, RDMA_CM_EVENT_CONNECT_REQUEST, 0);
 	const struct user_conn *c = &child->conn;
+	struct cm_event *ev;
 
+	if (lis->dead || !lis->cm)
+		return NULL;
+	ev = spare_take(child);
 	if (!ev)
 		return NULL;
+	cm_event_set(ev, lis->cm, RDMA_CM_EVENT_CONNECT_REQUEST, 0);
 	cm_event_private(ev, child->req->priv, child->req->priv_len, CM_PRIV_REQ);
 	ev->pub.param.conn.responder_resources = c->responder_resources;
 	ev->pub.param.conn.initiator_depth = c->initiator_depth;

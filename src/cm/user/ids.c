@@ -55,6 +55,7 @@ struct user_id *user_new(enum rdma_port_space ps, enum ibv_qp_type qp_type)
 	u->conn.local_psn = random_psn();
 	u->timer.fire = user_timer_fire;
 	list_init(&u->child_link);
+	list_init(&u->spare);
 
 	lock_get(&all.lock);
 	list_add_tail(&all.head, &u->all_link);
@@ -78,6 +79,7 @@ void user_put(struct user_id *u)
 		return;
 	listener = u->listener;
 	lock_fini(&u->lock);
+	user_event_unreserve(u);
 	free(u->req);
 	free(u->lis);
 	free(u);

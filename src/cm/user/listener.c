@@ -62,11 +62,15 @@ static struct user_id *child_new(struct user_id *lis, const struct user_incoming
 	REQUIRES(lis->lock)
 {
 	struct user_id *u = user_new(lis->ps, lis->qp_type);
+	int ret;
 
 	if (!u)
 		return NULL;
 	u->req = calloc(1, sizeof(*u->req));
-	if (!u->req) {
+	lock_get(&u->lock);
+	ret = user_event_reserve(u, 1);
+	lock_put(&u->lock);
+	if (!u->req || ret) {
 		user_destroy(u);
 		return NULL;
 	}

@@ -94,24 +94,18 @@ static int leave(struct cm_id *id, struct cm_mcast *mc, uint32_t *delivered)
 	return -EOPNOTSUPP;
 }
 
-static int write_event(struct cm_id *id, enum rdma_cm_event_type type, int status,
-		       uint64_t arg)
+static int write_event(struct cm_id *id, struct cm_event *ev)
 {
 	struct user_id *u = to_user(id);
-	struct cm_event *ev;
-	bool dead;
+	bool dead = !u; /* destroyed */
 
-	if (!u)
-		return -EINVAL; /* destroyed */
-	ev = cm_event_new(id, type, status);
-	if (!ev)
-		return -ENOMEM;
-	ev->pub.param.arg = arg;
-	lock_get(&u->lock);
-	dead = u->dead;
-	if (!dead)
-		cm_event_post(ev);
-	lock_put(&u->lock);
+	if (u) {
+		lock_get(&u->lock);
+		dead = u->dead;
+		if (!dead)
+			cm_event_post(ev);
+		lock_put(&u->lock);
+	}
 	if (dead)
 		cm_event_free(ev);
 	return dead ? -EINVAL : 0;

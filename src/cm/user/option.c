@@ -80,6 +80,7 @@ static int set_path(struct user_id *u, const void *val, size_t len)
 		      IBV_PATH_FLAG_BIDIRECTIONAL };
 	struct ibv_path_data d;
 	size_t off;
+	int ret;
 
 	lock_assert_held(&u->lock);
 	if (len % sizeof(d))
@@ -89,8 +90,13 @@ static int set_path(struct user_id *u, const void *val, size_t len)
 		if (d.flags == WANT)
 			break;
 	}
-	if (off >= len || !u->bound || user_step(u, ST_SET_PATH))
+	if (off >= len || !u->bound)
 		return -EINVAL;
+	ret = user_event_reserve(u, 1);
+	if (!ret)
+		ret = user_step(u, ST_SET_PATH);
+	if (ret)
+		return ret;
 	u->path = d;
 	u->path_set = true;
 	user_post(u, RDMA_CM_EVENT_ROUTE_RESOLVED, 0);

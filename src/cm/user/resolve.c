@@ -264,6 +264,8 @@ int user_resolve_addr(struct cm_id *id, const struct sockaddr *src,
 	}
 	if (!ret)
 		ret = resolve_locked(u, src, dst);
+	if (!ret)
+		ret = user_event_reserve(u, 1);
 	if (!ret) { /* nothing to wait for: the event is there when the call returns */
 		user_step(u, ST_RESOLVE_ADDR);
 		user_step(u, ST_ADDR_OK);
@@ -283,7 +285,9 @@ int user_resolve_route(struct cm_id *id, int timeout_ms)
 		return log_refuse(EINVAL, "resolve_route needs a timeout, not %d ms",
 				  timeout_ms);
 	lock_get(&u->lock);
-	ret = u->state == US_REMOVED ? -ENXIO : user_step(u, ST_RESOLVE_ROUTE);
+	ret = u->state == US_REMOVED ? -ENXIO : user_event_reserve(u, 1);
+	if (!ret)
+		ret = user_step(u, ST_RESOLVE_ROUTE);
 	if (!ret) {
 		if (u->timeout_set)
 			u->life_time = u->timeout ? u->timeout - 1 : USER_LIFE_TIME;

@@ -38,6 +38,8 @@ enum {
 	USER_DREQ_MS_MAX = 10000,
 	USER_LIFE_TIME = 16,	 /* packet life time of a RoCE path, 4.096 us * 2^n */
 	USER_HOP_LIMIT = 64,
+	USER_CONN_EVENTS = 3,	 /* that connect or accept may lead to: its answer,
+				  * DISCONNECTED or REJECTED, TIMEWAIT_EXIT */
 };
 
 /* The request; freed when the stream is open. */
@@ -96,6 +98,10 @@ struct user_id {
 	bool path_set;
 	struct ibv_path_data path; /* RDMA_OPTION_IB_PATH */
 
+	struct list spare; /* struct cm_event, nspare of them: the memory of events that an
+			    * accepted request may still lead to (event.c) */
+	unsigned nspare;
+
 	struct loop_timer timer; /* one; meaning by state, see timer.c */
 	uint64_t deadline;	 /* ns; timer fires before it are stale */
 
@@ -143,7 +149,11 @@ void user_timer_set(struct user_id *u, uint64_t ms) REQUIRES(u->lock);
 void user_timer_stop(struct user_id *u) REQUIRES(u->lock);
 void user_timer_fire(struct loop_timer *t);
 
-/* event.c: posting. The id's lock is held; silently nothing when dead. */
+/* event.c: memory for n events to be posted; before a request of the application's, or of
+ * a peer's, is accepted. 0 or -ENOMEM. */
+int user_event_reserve(struct user_id *u, unsigned n) REQUIRES(u->lock);
+void user_event_unreserve(struct user_id *u);
+/* Posting. The id's lock is held; silently nothing when dead. */
 void user_post(struct user_id *u, enum rdma_cm_event_type type, int status)
 	REQUIRES(u->lock);
 void user_post_rejected(struct user_id *u, int reason, const void *priv, size_t len)
@@ -151,8 +161,9 @@ void user_post_rejected(struct user_id *u, int reason, const void *priv, size_t 
 void user_post_response(struct user_id *u, const void *priv, size_t len)
 	REQUIRES(u->lock);
 bool user_event_post(struct cm_event *ev); /* as cm_event_post() */
+/* Of the child's memory. NULL: the listener is dead. */
 struct cm_event *user_request_event(struct user_id *lis, struct user_id *child)
-	REQUIRES(lis->lock);
+	REQUIRES(lis->lock) REQUIRES(child->lock);
 int user_event_get(struct cm_channel *ch, struct cm_event **ev);
 void user_event_purge(struct cm_id *id);
 
