@@ -369,11 +369,18 @@ static inline uint8_t *wqe_inline(struct wqe *w)
 	return (uint8_t *)w->sge;
 }
 
+/* Fetch and add, compare and swap. */
+static inline bool wqe_is_atomic(const struct wqe *w)
+{
+	return w->opcode == IBV_WR_ATOMIC_FETCH_AND_ADD ||
+	       w->opcode == IBV_WR_ATOMIC_CMP_AND_SWP;
+}
+
 /* Answered by a response, not by an acknowledgement: reads and atomics. */
 static inline bool wqe_is_read(const struct wqe *w)
 {
-	return w->opcode == IBV_WR_RDMA_READ || w->opcode == IBV_WR_ATOMIC_FETCH_AND_ADD ||
-	       w->opcode == IBV_WR_ATOMIC_CMP_AND_SWP || w->opcode == IBV_WR_ATOMIC_WRITE;
+	return w->opcode == IBV_WR_RDMA_READ || w->opcode == IBV_WR_ATOMIC_WRITE ||
+	       wqe_is_atomic(w);
 }
 
 static inline bool wqe_is_send(const struct wqe *w)

@@ -172,11 +172,6 @@ int wqe_check_locked(struct dev_qp *qp, const struct wqe *w)
 	unsigned has = wqe_rule(qp->qp.qp_type, w->opcode)->has;
 
 	lock_assert_held(&qp->lock);
-	if ((has & WQE_HAS_ATOMIC) && (w->num_sge != 1 || w->length != 8))
-		return log_refuse(EINVAL,
-				  "posting to QP 0x%x: an atomic needs one SGE of 8 "
-				  "bytes, not %u of %u",
-				  qp->qp.qp_num, w->num_sge, w->length);
 	if ((has & WQE_HAS_WORD) && w->length != 8)
 		return log_refuse(EINVAL,
 				  "posting to QP 0x%x: an atomic write of %u bytes, not 8",

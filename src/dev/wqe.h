@@ -13,7 +13,8 @@ enum wqe_has {
 	WQE_HAS_DATA = 1,     /* a payload, or a place for the answer */
 	WQE_HAS_INLINE = 2,   /* ... which may be copied at the post */
 	WQE_HAS_REMOTE = 4,   /* a target: wr.rdma of a request */
-	WQE_HAS_ATOMIC = 8,   /* a target: wr.atomic; the answer is 8 bytes in one SGE */
+	WQE_HAS_ATOMIC = 8,   /* a target: wr.atomic; the transport fails it if it has
+			       * not one SGE of 8 bytes */
 	WQE_HAS_RESPONSE = 16, /* counts against max_rd_atomic */
 	WQE_HAS_WORD = 32,     /* the payload is 8 bytes */
 	WQE_HAS_WINDOW = 64,   /* bind_mw of a request: mw_wqe_fill() */

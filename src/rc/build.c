@@ -309,17 +309,20 @@ static bool iwarp_has(const struct dev_qp *qp, const struct wqe *w)
 	       (!wqe_is_read(w) || w->opcode == IBV_WR_RDMA_READ);
 }
 
-/* Whether any of it may be accessed is found out before the first byte leaves: what
- * is refused here must not have an effect there. Of a single frame the carrier
- * finds it out. */
+/* Whether any of it may be read is found out before the first byte leaves: what is
+ * refused here must not have an effect there. Of a single frame the carrier finds it out.
+ * Where an answer is to be stored is looked at when it comes, as on NICs: the request may
+ * have had its effect, or be refused by the responder. */
 static int check_local(const struct stream *s, const struct wqe *w)
 {
-	bool stores = wqe_is_read(w) && w->opcode != IBV_WR_ATOMIC_WRITE;
 	struct sge_list list;
 
-	if (w->is_inline || !(stores || has_imm(w) || w->length > s->payload_max))
+	if (wqe_is_read(w))
+		return !wqe_is_atomic(w) || (w->num_sge == 1 && w->length == 8) ? 0 :
+										 -EMSGSIZE;
+	if (w->is_inline || !(has_imm(w) || w->length > s->payload_max))
 		return 0;
-	list = wqe_sge_list(s->qp, w, stores ? IBV_ACCESS_LOCAL_WRITE : MR_LOCAL_READ);
+	list = wqe_sge_list(s->qp, w, MR_LOCAL_READ);
 	return sge_check(&list);
 }
 
@@ -512,6 +515,7 @@ void rc_build(struct stream *s, struct rc_build *b)
 		ret = add_request(b, s, &c, w);
 		if (ret) {
 			b->fail = ret == -EOPNOTSUPP ? IBV_WC_LOC_QP_OP_ERR :
+				  ret == -EMSGSIZE   ? IBV_WC_LOC_LEN_ERR :
 						       IBV_WC_LOC_PROT_ERR;
 			break;
 		}

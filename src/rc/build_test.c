@@ -471,6 +471,30 @@ static void memory_that_may_not_be_read(void)
 	end_free(e);
 }
 
+/* It does not leave; what was before it is answered first. */
+static void an_atomic_of_another_size(void)
+{
+	struct end *e = end_new((struct end_opt){ 0 });
+	struct ibv_sge sge = { (uintptr_t)mem, 4, mr->lkey };
+	struct ibv_send_wr wr = { .wr_id = 2,
+				  .sg_list = &sge,
+				  .num_sge = 1,
+				  .opcode = IBV_WR_ATOMIC_FETCH_AND_ADD },
+			   *bad;
+
+	post(e, IBV_WR_SEND, 1, 16);
+	past_resync(e);
+	CHECK(hear(e, RC_SEND));
+	CHECK_EQ(ibv_post_send(e->qp, &wr, &bad), 0);
+	CHECK(quiet(e));
+	CHECK(nothing(e));
+	say_ack(e, SQ_PSN);
+	CHECK(completes(e, 1, IBV_WC_SUCCESS));
+	CHECK(completes(e, 2, IBV_WC_LOC_LEN_ERR));
+	CHECK(quiet(e));
+	end_free(e);
+}
+
 static void iwarp_has_no_immediates(void)
 {
 	struct end *e = end_new((struct end_opt){ .plain = true });
@@ -544,6 +568,7 @@ int main(int argc, char **argv)
 	T_RUN(order_does_not_depend_on_room);
 	T_RUN(a_response_does_not_wait_for_requests);
 	T_RUN(memory_that_may_not_be_read);
+	T_RUN(an_atomic_of_another_size);
 	T_RUN(iwarp_has_no_immediates);
 	T_RUN(the_srq_is_named);
 	T_RUN(nothing_is_left);

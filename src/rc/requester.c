@@ -489,6 +489,8 @@ static const char *local_failure(enum ibv_wc_status status)
 	switch (status) {
 	case IBV_WC_LOC_QP_OP_ERR:
 		return "iWARP has no immediate data, no atomics and no XRC";
+	case IBV_WC_LOC_LEN_ERR:
+		return "an atomic needs one SGE of 8 bytes";
 	case IBV_WC_MW_BIND_ERR:
 		return "a window cannot be bound, or a key not be invalidated, so";
 	default:

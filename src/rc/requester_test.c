@@ -60,6 +60,24 @@ static void say_atomic(struct end *e, uint32_t id, uint64_t value)
 	fake_say(e->p, &f, NULL);
 }
 
+/* A read or atomic of 8 bytes whose answer may not be stored. */
+static void post_without_sink(struct end *e, enum ibv_wr_opcode op, uint64_t id)
+{
+	struct ibv_sge sge = { (uintptr_t)mem, 8, mr->lkey ^ 0x5a00 };
+	struct ibv_send_wr wr = {
+		.wr_id = id, .sg_list = &sge, .num_sge = 1, .opcode = op
+	}, *bad;
+
+	if (op == IBV_WR_RDMA_READ) {
+		wr.wr.rdma.rkey = REMOTE_KEY;
+		wr.wr.rdma.remote_addr = REMOTE_ADDR;
+	} else {
+		wr.wr.atomic.rkey = REMOTE_KEY;
+		wr.wr.atomic.remote_addr = REMOTE_ADDR;
+	}
+	CHECK_EQ(ibv_post_send(e->qp, &wr, &bad), 0);
+}
+
 /* ---- acknowledgements -------------------------------------------------------------- */
 
 static void acknowledgements_are_cumulative(void)
@@ -584,6 +602,37 @@ static void run_reads(void)
 	T_RUN(a_read_fails_while_it_is_answered);
 }
 
+/* Where an answer goes is looked at when it comes: the request leaves, and if the
+ * responder refuses it that is what the completion says. */
+static void answers_without_a_place(void)
+{
+	static const enum ibv_wr_opcode ops[] = { IBV_WR_RDMA_READ,
+						  IBV_WR_ATOMIC_FETCH_AND_ADD,
+						  IBV_WR_ATOMIC_CMP_AND_SWP };
+
+	for (int i = 0; i < 6; i++) {
+		struct end *e = end_new((struct end_opt){ 0 });
+		enum ibv_wr_opcode op = ops[i / 2];
+		bool read = op == IBV_WR_RDMA_READ, refused = i % 2;
+
+		memset(mem, 7, 8);
+		post_without_sink(e, op, 1);
+		CHECK(hear_ctl(e, CTL_RESYNC, SQ_PSN));
+		CHECK(hear(e, read ? RC_READ_REQ : RC_ATOMIC_REQ));
+		if (refused)
+			say_nak(e, NAK_REM_ACCESS, SQ_PSN);
+		else if (read)
+			say_response(e, 0, 0, 8, true);
+		else
+			say_atomic(e, 0, 5);
+		CHECK(completes(e, 1,
+				refused ? IBV_WC_REM_ACCESS_ERR : IBV_WC_LOC_PROT_ERR));
+		CHECK_EQ(mem[0], 7);
+		CHECK_EQ(state_of(e), IBV_QPS_ERR);
+		end_free(e);
+	}
+}
+
 int main(int argc, char **argv)
 {
 	t_init(argc, argv);
@@ -610,6 +659,7 @@ int main(int argc, char **argv)
 	run_reads();
 	T_RUN(a_host_that_is_silent);
 	T_RUN(an_unreliable_peer_that_takes_nothing);
+	T_RUN(answers_without_a_place);
 	T_RUN(nothing_is_left);
 	return t_done();
 }

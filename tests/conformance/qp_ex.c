@@ -440,19 +440,19 @@ static void data_of_the_wrong_size(void)
 {
 	pair((struct side_opt){ .sge = 2, .inline_data = 64 });
 	ibv_wr_start(x.qpx);
-	ibv_wr_atomic_fetch_add(next(1), y.b.mr->rkey, raddr(0), 1);
-	sge(0, 4);
-	if (conf_user_device())
-		EQ(ibv_wr_complete(x.qpx), EINVAL);
-	else
-		ibv_wr_abort(x.qpx);
-	ibv_wr_start(x.qpx);
 	ibv_wr_rdma_read(next(1), y.b.mr->rkey, raddr(0));
 	ibv_wr_set_inline_data(x.qpx, x.b.p, 8);
 	if (conf_user_device())
 		EQ(ibv_wr_complete(x.qpx), EINVAL);
 	else
 		ibv_wr_abort(x.qpx);
+	if (conf_user_device()) {
+		ibv_wr_start(x.qpx);
+		ibv_wr_atomic_fetch_add(next(1), y.b.mr->rkey, raddr(0), 1);
+		sge(0, 4);
+		OK(ibv_wr_complete(x.qpx));
+		conf_wc_is(x.cq, 1, IBV_WC_LOC_LEN_ERR);
+	}
 	side_pair_free(&x, &y);
 }
 

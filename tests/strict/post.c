@@ -237,22 +237,30 @@ static void message_of_2_to_the_31(void)
 
 /* ---- atomics ----------------------------------------------------------------------- */
 
+/* It can be posted, and fails before it leaves. */
 static void atomic_with_a_wrong_length(void)
 {
 	static const uint32_t lengths[] = { 0, 1, 4, 7, 9, 16 };
 	static const int ops[] = { IBV_WR_ATOMIC_FETCH_AND_ADD, IBV_WR_ATOMIC_CMP_AND_SWP };
 	struct ibv_send_wr wr;
-	struct ibv_sge sge;
+	struct ibv_sge sge[2];
 
 	st_open(NULL);
 	for (unsigned k = 0; k < 2; k++) {
 		for (unsigned i = 0; i < sizeof(lengths) / sizeof(lengths[0]); i++) {
-			sge = conf_sge(&a.b, 0, lengths[i]);
-			wr = st_rdma(ops[k], &sge, 1, p.b.p, p.b.mr->rkey);
-			check_not_posted(&wr, EINVAL);
+			sge[0] = conf_sge(&a.b, 0, lengths[i]);
+			wr = st_rdma(ops[k], sge, 1, p.b.p, p.b.mr->rkey);
+			st_refused_here(&wr, IBV_WC_LOC_LEN_ERR);
+			st_again(NULL);
 		}
 		wr = st_rdma(ops[k], NULL, 0, p.b.p, p.b.mr->rkey);
-		check_not_posted(&wr, EINVAL);
+		st_refused_here(&wr, IBV_WC_LOC_LEN_ERR);
+		st_again(NULL);
+		sge[0] = conf_sge(&a.b, 0, 4);
+		sge[1] = conf_sge(&a.b, 4, 4);
+		wr = st_rdma(ops[k], sge, 2, p.b.p, p.b.mr->rkey);
+		st_refused_here(&wr, IBV_WC_LOC_LEN_ERR);
+		st_again(NULL);
 	}
 	st_close();
 }

@@ -39,6 +39,17 @@ void st_fill(struct conf_buf *b, uint32_t seed)
 	conf_pattern(b->p - ST_GUARD, b->len + 2 * ST_GUARD, seed);
 }
 
+void st_forget(struct conf_buf *b, size_t off, size_t len, uint32_t seed)
+{
+	size_t all = b->len + 2 * ST_GUARD;
+	uint8_t *fresh = malloc(all);
+
+	MUST(fresh);
+	conf_pattern(fresh, all, seed);
+	memcpy(b->p + off, fresh + ST_GUARD + off, len);
+	free(fresh);
+}
+
 void st_untouched_(const char *file, int line, const struct conf_buf *b, uint32_t seed)
 {
 	conf_at(file, line, "memory is as it was");
@@ -343,6 +354,47 @@ void st_refused_here_(const char *file, int line, struct ibv_send_wr *wr, int st
 	st_untouched_(file, line, &p.b, ST_SEED_P);
 }
 
+/* p's first word, after the atomic, and as it was. */
+static void atomic_happened(const char *file, int line, const struct ibv_send_wr *wr)
+{
+	uint64_t was, is, wanted = wr->wr.atomic.swap;
+
+	memcpy(&is, p.b.p, 8);
+	st_fill(&p.b, ST_SEED_P);
+	memcpy(&was, p.b.p, 8);
+	if (wr->opcode == IBV_WR_ATOMIC_FETCH_AND_ADD)
+		wanted = was + wr->wr.atomic.compare_add;
+	if (is != wanted)
+		conf_fail(file, line, "the atomic has not happened");
+}
+
+void st_sink_refused_(const char *file, int line, struct ibv_send_wr *wr)
+{
+	struct ibv_send_wr first = conf_wr(1, IBV_WR_SEND, NULL, 0);
+
+	OK(st_recv_buf(&p, 101, 1024, 1024));
+	for (int i = 0; i < 3; i++)
+		OK(st_recv_buf(&a, 201 + i, 2048, 1024));
+	first.next = wr;
+	wr->next = NULL;
+	wr->wr_id = 2;
+	conf_at(file, line, "posting");
+	OK(conf_post(a.qp, &first));
+	is_(file, line, a.scq, 1, IBV_WC_SUCCESS);
+	is_(file, line, a.scq, 2, IBV_WC_LOC_PROT_ERR);
+	flushed_(file, line, a.rcq, 201, 203);
+	conf_wc_none_(file, line, a.scq, 5);
+	conf_qp_wait_(file, line, a.qp, IBV_QPS_ERR);
+	is_(file, line, p.rcq, 101, IBV_WC_SUCCESS);
+	conf_wc_none_(file, line, p.rcq, ST_QUIET);
+	st_event_(file, line, &p, ST_NONE, NULL);
+	if (conf_qp_state(p.qp) != IBV_QPS_RTS)
+		conf_fail(file, line, "the peer's QP is in state %d", conf_qp_state(p.qp));
+	if (st_is_atomic(wr->opcode))
+		atomic_happened(file, line, wr);
+	st_untouched_(file, line, &p.b, ST_SEED_P);
+}
+
 void st_accepted_(const char *file, int line, struct ibv_send_wr *wr)
 {
 	int ret;
@@ -444,6 +496,7 @@ void st_all_answers_refused(struct ibv_sge sge)
 
 		if (i)
 			st_again(NULL);
-		st_refused_here(&wr, IBV_WC_LOC_PROT_ERR);
+		st_sink_refused(&wr);
+		st_untouched(&a.b, ST_SEED_A);
 	}
 }

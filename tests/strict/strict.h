@@ -66,6 +66,8 @@ void st_again(const struct st_opt *opt);
 struct conf_buf st_buf(struct ibv_pd *pd, size_t len, int access, uint32_t seed);
 void st_buf_free(struct conf_buf *b);
 void st_fill(struct conf_buf *b, uint32_t seed);
+/* A part of it as at first: what has happened to it is of no interest. */
+void st_forget(struct conf_buf *b, size_t off, size_t len, uint32_t seed);
 void st_untouched_(const char *file, int line, const struct conf_buf *b, uint32_t seed);
 #define st_untouched(b, seed) st_untouched_(__FILE__, __LINE__, b, seed)
 enum { ST_SEED_A = 11, ST_SEED_P = 22 };
@@ -97,6 +99,12 @@ void st_refused_(const char *file, int line, struct ibv_send_wr *wr, int status,
 #define st_refused(wr, status, event) st_refused_(__FILE__, __LINE__, wr, status, event)
 void st_refused_here_(const char *file, int line, struct ibv_send_wr *wr, int status);
 #define st_refused_here(wr, status) st_refused_here_(__FILE__, __LINE__, wr, status)
+/* wr is a read or atomic of p's first bytes, and a's memory cannot take the answer. That is
+ * found out when it comes: wr fails, a's QP with it, p's goes on, and an atomic has
+ * happened. What a's memory has before the bad place the caller looks at. Nothing is posted
+ * behind it: it would be carried out. */
+void st_sink_refused_(const char *file, int line, struct ibv_send_wr *wr);
+#define st_sink_refused(wr) st_sink_refused_(__FILE__, __LINE__, wr)
 /* wr succeeds. */
 void st_accepted_(const char *file, int line, struct ibv_send_wr *wr);
 #define st_accepted(wr) st_accepted_(__FILE__, __LINE__, wr)
@@ -120,8 +128,8 @@ void st_alive_(const char *file, int line);
 /* Every operation on 8 bytes of the responder's memory. */
 enum { ST_REMOTE_OPS = 5 };
 extern const int st_remote_ops[ST_REMOTE_OPS];
-/* ... is refused; every one that sends from this SGE; and every one whose answer
- * would go there, with no effect on the responder's word either. */
+/* ... is refused; every one that sends from this SGE; and every one whose answer would go
+ * there. */
 void st_all_refused(const void *addr, uint32_t rkey);
 void st_all_sends_refused(struct ibv_sge sge);
 void st_all_answers_refused(struct ibv_sge sge);
