@@ -92,7 +92,7 @@ int link_new(struct link_segment *seg, int side, const struct link_id *peer,
 	lock_init(&l->rx_lock);
 	lock_init(&l->tx_lock);
 	list_init(&l->after_rx);
-	list_init(&l->cqs);
+	list_init(&l->armed);
 	for (int i = 0; i < LINK_CQ_BUCKETS; i++)
 		list_init(&l->cq_hash[i]);
 	for (int i = 0; i < LINK_REQ_BUCKETS; i++)

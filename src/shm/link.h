@@ -48,7 +48,6 @@ enum {
 	LINK_HALF_OPEN_MAX = 4096,  /* streams without LINK_READY */
 	LINK_QUEUED_BYTES = 8 * 1024 * 1024, /* messages of the link that wait for room */
 	LINK_CQ_BUCKETS = 256,
-	LINK_CQS_CHECKED = 16, /* a link with more CQs is the loop thread's */
 };
 
 /* The mapped segment. The connector of the link sends by ring[0], the listener by
@@ -75,8 +74,8 @@ struct link_cq {
 	struct dev_cq *cq;
 	unsigned streams;
 	bool leased;
-	struct list node; /* link.cqs */
-	struct list hash; /* link.cq_hash[] */
+	struct list hash;  /* link.cq_hash[] */
+	struct list armed; /* link.armed */
 };
 
 struct link {
@@ -100,8 +99,9 @@ struct link {
 	unsigned nopens, ncm_msgs;
 	uint32_t pulled;	 /* bytes that the record being received names: pull.c */
 	struct list after_rx;	 /* streams whose shm_after_rx() is due */
-	struct list cqs;	 /* struct link_cq, */
-	struct list cq_hash[LINK_CQ_BUCKETS]; /* and the same by CQ */
+	struct list cq_hash[LINK_CQ_BUCKETS]; /* struct link_cq by CQ */
+	struct list armed;	 /* struct link_cq: all whose CQ is armed, and perhaps some
+				  * whose CQ has fired since */
 	unsigned leases;	 /* struct link_cq that are leased */
 	bool bad;		 /* the loop thread is to break the link */
 	bool retired;		 /* bad is set to make room for another link */

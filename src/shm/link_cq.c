@@ -19,6 +19,14 @@ static bool cq_idle(struct poll_source *src)
 	return link_seems_idle(container_of(src, struct link_cq, src)->l);
 }
 
+/* Whoever arms the CQ gives back its leases then: cq_lease(). */
+static void cq_note_armed(struct link_cq *m)
+{
+	lock_assert_held(&m->l->rx_lock);
+	if (m->cq->armed != CQ_IDLE && !list_linked(&m->armed))
+		list_add_head(&m->l->armed, &m->armed);
+}
+
 static void cq_lease(struct poll_source *src, bool leased)
 {
 	struct link_cq *m = container_of(src, struct link_cq, src);
@@ -28,6 +36,7 @@ static void cq_lease(struct poll_source *src, bool leased)
 		m->leased = leased;
 		m->l->leases += leased ? 1u : -1u;
 	}
+	cq_note_armed(m);
 	link_update_sleep(m->l);
 	lock_put(&m->l->rx_lock);
 }
@@ -72,6 +81,7 @@ int link_cq_join(struct link *l, struct dev_cq *cq, struct link_cq **out)
 	m->src.progress = cq_progress;
 	m->src.idle = cq_idle;
 	m->src.lease = cq_lease;
+	list_init(&m->armed);
 	ret = poll_add(cq, &m->src);
 	if (ret) {
 		free(m);
@@ -79,7 +89,7 @@ int link_cq_join(struct link *l, struct dev_cq *cq, struct link_cq **out)
 	}
 	link_get(l);
 	lock_get(&l->rx_lock);
-	list_add_head(&l->cqs, &m->node);
+	cq_note_armed(m); /* before it had the link */
 	list_add_head(cq_bucket(l, cq), &m->hash);
 	link_update_sleep(l);
 	lock_put(&l->rx_lock);
@@ -94,10 +104,8 @@ void link_cq_leave(struct link_cq *m)
 
 	lock_get(&l->rx_lock);
 	last = !--m->streams;
-	if (last) {
-		list_del(&m->node);
+	if (last)
 		list_del(&m->hash);
-	}
 	lock_put(&l->rx_lock);
 	if (!last)
 		return;
@@ -105,6 +113,7 @@ void link_cq_leave(struct link_cq *m)
 	lock_get(&l->rx_lock);
 	if (m->leased)
 		l->leases--;
+	list_del(&m->armed);
 	link_update_sleep(l);
 	/* If shm_after_rx() is due, only pollers of this CQ may have known. */
 	if (!l->dead && !list_empty(&l->after_rx))

@@ -257,14 +257,17 @@ static void run_after_rx(struct link *l, bool by_thread)
 	}
 }
 
+/* Looks at each CQ that was armed once: the link may have any number of CQs. */
 static bool any_armed(struct link *l)
 {
-	struct link_cq *m;
-	unsigned n = 0;
+	struct link_cq *m, *tmp;
 
-	list_for_each(m, &l->cqs, node)
-		if (m->cq->armed != CQ_IDLE || ++n > LINK_CQS_CHECKED)
+	lock_assert_held(&l->rx_lock);
+	list_for_each_safe(m, tmp, &l->armed, armed) {
+		if (m->cq->armed != CQ_IDLE)
 			return true;
+		list_del(&m->armed);
+	}
 	return false;
 }
 

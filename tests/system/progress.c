@@ -60,12 +60,13 @@ static void to_and_fro(bool begin, unsigned n)
 	}
 }
 
-static void play(int who)
+/* One pair of those that share the link plays. */
+static void play(int who, unsigned pairs)
 {
 	unsigned n = conf_ms(1) > 1 ? 2000 : 20000;
 	uint64_t before;
 
-	far_open(who, 1);
+	far_open(who, pairs);
 	for (unsigned i = 0; i < RECEIVES; i++)
 		post_recv();
 	far_meet();
@@ -82,20 +83,31 @@ static void play(int who)
 static void target_plays(struct peer *me, void *arg)
 {
 	(void)me;
-	(void)arg;
-	play(1);
+	play(1, *(unsigned *)arg);
+}
+
+static void both_play(unsigned pairs)
+{
+	struct peer t = far_start(target_plays, &pairs);
+
+	play(0, pairs);
+	peer_end(&t);
 }
 
 static void no_call_for_a_message(void)
 {
-	struct peer t = far_start(target_plays, NULL);
+	both_play(1);
+}
 
-	play(0);
-	peer_end(&t);
+/* Each pair has a CQ of its own. */
+static void no_call_with_many_cqs(void)
+{
+	both_play(FAR_PAIRS);
 }
 
 static const struct conf_case cases[] = {
 	CASE(no_call_for_a_message),
+	CASE(no_call_with_many_cqs),
 };
 
 CONF_MAIN(cases)
