@@ -271,7 +271,8 @@ int rdma_get_cm_event(struct rdma_event_channel *channel,
 	ch = to_channel(channel);
 	if (state_is_old(ch->generation))
 		return cm_ret(log_refuse(ENODEV,
-					 "event channel %p is old: the parent's, or of a failed device",
+					 "event channel %p is old: the parent's, or of a "
+					 "failed device",
 					 (void *)ch));
 	do {
 		r = ch->be->event_get(ch, &ev);

@@ -12,7 +12,8 @@ int cm_id_check(const struct rdma_cm_id *id)
 	if (!id)
 		return log_refuse(EINVAL, "no id given");
 	if (state_is_old(container_of(id, struct cm_id, pub)->generation))
-		return log_refuse(ENODEV, "id %p is old: the parent's, or of a failed device",
+		return log_refuse(ENODEV, "id %p is old: the parent's, or of a failed "
+				  "device",
 				  (const void *)id);
 	return 0;
 }
@@ -162,7 +163,8 @@ static int check_channel(const struct rdma_event_channel *channel)
 		return 0;
 	ch = container_of(channel, struct cm_channel, pub);
 	if (state_is_old(ch->generation))
-		return log_refuse(ENODEV, "event channel %p is old: the parent's, or of a failed device",
+		return log_refuse(ENODEV, "event channel %p is old: the parent's, or of "
+				  "a failed device",
 				  (const void *)ch);
 	return 0;
 }
