@@ -43,7 +43,9 @@ enum {
 	LINK_OPENS_MAX = 256,	    /* LINK_OPENs that wait for the loop thread */
 	LINK_CM_REQS_MAX = 1024,    /* CM_REQs that wait for it; more are refused */
 	LINK_CM_MSGS_MAX = 1 << 16, /* CM messages that do; more break the link */
-	LINK_CM_TURN = 64,	    /* CM messages handled before others get a turn */
+	/* CM messages handled before others get a turn. The thread may receive a turn or
+	 * two of records meanwhile, and must not fall behind. */
+	LINK_CM_TURN = 4 * LINK_TURN,
 	LINK_REQ_BUCKETS = 256,
 	LINK_HALF_OPEN_MAX = 4096,  /* streams without LINK_READY */
 	LINK_QUEUED_BYTES = 8 * 1024 * 1024, /* messages of the link that wait for room */

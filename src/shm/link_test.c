@@ -505,7 +505,7 @@ static unsigned messages_left(void)
 static void messages_are_handled_in_turns(void)
 {
 	static struct loop_work hold = { .run = hold_run }, look = { .run = look_run };
-	enum { N = 1000 };
+	enum { N = 3 * LINK_CM_TURN };
 
 	up();
 	loop_post(&hold);
