@@ -89,7 +89,11 @@ _Static_assert(offsetof(struct share_table, version) == 0 &&
 /* The row of a key; may be larger than SHARE_KEYS. */
 static inline uint32_t share_key_index(const struct share_table *t, uint32_t key)
 {
-	return ((key >> 8) ^ t->key_xor) * t->key_inv & SHARE_KEY_MASK;
+	/* Another process may write the table while it is read here. */
+	uint32_t xor = __atomic_load_n(&t->key_xor, __ATOMIC_RELAXED);
+	uint32_t inv = __atomic_load_n(&t->key_inv, __ATOMIC_RELAXED);
+
+	return ((key >> 8) ^ xor) * inv & SHARE_KEY_MASK;
 }
 
 /* Maps the whole table, none of it accessible: pages behind the end of the file must not

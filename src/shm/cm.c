@@ -388,7 +388,8 @@ static void reply_refused(struct stream *s, enum cm_status status)
 	stream_broken(s, err, "the request was refused");
 }
 
-static void reply_handle(struct stream *s, const struct rec_cm *m, const uint8_t *data)
+static void reply_handle(struct stream *s, const struct rec_cm *m,
+			 const volatile uint8_t *data)
 {
 	struct stream_reply *a;
 
@@ -414,14 +415,15 @@ static void reply_handle(struct stream *s, const struct rec_cm *m, const uint8_t
 		goto out;
 	}
 	a->len = m->len;
-	memcpy(a->data, data, m->len);
+	ring_read(a->data, data, m->len);
 	s->reply = a;
 	stream_up_post(s);
 out:
 	stream_unlock(s);
 }
 
-static int reply_receive(struct link *l, const struct rec_cm *m, const uint8_t *data)
+static int reply_receive(struct link *l, const struct rec_cm *m,
+			 const volatile uint8_t *data)
 {
 	struct stream *s = link_slot_find(l, m->slot);
 
@@ -633,7 +635,7 @@ static void cancel_handle(struct link *l, const struct cm_msg *msg)
 }
 
 /* Leaves a message to the loop thread. */
-static int msg_queue(struct link *l, const struct rec_cm *m, const uint8_t *data)
+static int msg_queue(struct link *l, const struct rec_cm *m, const volatile uint8_t *data)
 {
 	size_t len = m->name_len + m->len;
 	bool room = l->ncm_msgs < LINK_CM_REQS_MAX || m->type == CM_CANCEL;
@@ -646,8 +648,7 @@ static int msg_queue(struct link *l, const struct rec_cm *m, const uint8_t *data
 		return 0;
 	}
 	msg->m = *m;
-	if (len)
-		memcpy(msg->data, data, len);
+	ring_read(msg->data, data, len);
 	list_add_tail(&l->cm_msgs, &msg->node);
 	l->ncm_msgs++;
 	link_post_msgs(l);
@@ -660,9 +661,9 @@ static int msg_queue(struct link *l, const struct rec_cm *m, const uint8_t *data
 static const struct {
 	const char *name;
 	bool bare; /* neither name nor data may follow the struct */
-	/* `data` is in the ring, behind m: each byte is read once. rx_lock is held. 0 or
-	 * -EPROTO. */
-	int (*receive)(struct link *l, const struct rec_cm *m, const uint8_t *data);
+	/* `data` is in the ring, behind m: ring_read(). rx_lock is held. 0 or -EPROTO. */
+	int (*receive)(struct link *l, const struct rec_cm *m,
+		       const volatile uint8_t *data);
 	/* What msg_queue() has left to the loop thread. No lock. */
 	void (*handle)(struct link *l, const struct cm_msg *msg);
 } messages[] = {
@@ -671,14 +672,15 @@ static const struct {
 	[CM_CANCEL] = { "CANCEL", true, msg_queue, cancel_handle },
 };
 
-int shm_cm_receive(struct link *l, const void *rec, uint32_t bytes, bool by_thread)
+int shm_cm_receive(struct link *l, const volatile void *rec, uint32_t bytes,
+		   bool by_thread)
 {
-	const uint8_t *data = (const uint8_t *)rec + sizeof(struct rec_cm);
+	const volatile uint8_t *data = (const volatile uint8_t *)rec + sizeof(struct rec_cm);
 	struct rec_cm m;
 
 	(void)by_thread;
 	lock_assert_held(&l->rx_lock);
-	memcpy(&m, rec, sizeof(m));
+	ring_read(&m, rec, sizeof(m));
 	if (m.type >= sizeof(messages) / sizeof(messages[0]) || !messages[m.type].receive)
 		return -EPROTO;
 	if (m.from >= LINK_SLOTS_MAX) {

@@ -27,7 +27,8 @@ void stream_reject(struct stream *s, const void *rej, size_t len);
 /* ---- for the link ---- */
 
 /* link_kind.receive of REC_CM. */
-int shm_cm_receive(struct link *l, const void *rec, uint32_t bytes, bool by_thread);
+int shm_cm_receive(struct link *l, const volatile void *rec, uint32_t bytes,
+		   bool by_thread);
 /* Handles a turn of link.cm_msgs. Loop thread, no lock. */
 void shm_cm_run(struct link *l);
 /* The link is dead: no request goes there any more. */

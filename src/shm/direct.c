@@ -414,8 +414,26 @@ static bool qp_open(struct stream *s, const struct direct *d, bool read)
 	       (!read || s->qp->attr.max_rd_atomic <= atomic_load(&entry->reads));
 }
 
+/* A row of the table of another process, which may change it at any time: each field is
+ * read once. The atomic `key` is read first, by the caller. */
+struct row {
+	uint32_t access;
+	uint64_t iova, len, addr, pd;
+};
+
+static struct row row_read(const struct share_key *k)
+{
+	return (struct row){
+		.access = __atomic_load_n(&k->access, __ATOMIC_RELAXED),
+		.iova = __atomic_load_n(&k->iova, __ATOMIC_RELAXED),
+		.len = __atomic_load_n(&k->len, __ATOMIC_RELAXED),
+		.addr = __atomic_load_n(&k->addr, __ATOMIC_RELAXED),
+		.pd = __atomic_load_n(&k->pd, __ATOMIC_RELAXED),
+	};
+}
+
 /* The target's address of `len` bytes from `addr` of the region, or 0: out of bounds. */
-static uint64_t address_of(const struct share_key *k, uint64_t addr, uint32_t len)
+static uint64_t address_of(const struct row *k, uint64_t addr, uint32_t len)
 {
 	if (addr < k->iova || addr - k->iova > k->len || len > k->len - (addr - k->iova))
 		return 0;
@@ -431,15 +449,18 @@ static uint64_t check_target(struct stream *s, struct direct *d, const struct wq
 		&d->t->qp[share_qp_index(to_shm(s)->peer_share_id)];
 	const struct share_key *k = row_of(d, w->rkey);
 	unsigned access = read ? IBV_ACCESS_REMOTE_READ : IBV_ACCESS_REMOTE_WRITE;
+	struct row row;
 
-	if (!qp_open(s, d, read) || entry->psn != s->qp->attr.sq_psn)
+	if (!qp_open(s, d, read) ||
+	    __atomic_load_n(&entry->psn, __ATOMIC_RELAXED) != s->qp->attr.sq_psn)
 		return 0;
-	if (!k || !w->rkey || atomic_load(&k->key) != w->rkey || k->pd != entry->pd ||
-	    (k->access & access) != access)
+	if (!k || !w->rkey || atomic_load(&k->key) != w->rkey)
 		return 0;
-	if (atomic_load(&d->ours->closed))
+	row = row_read(k);
+	if (row.pd != __atomic_load_n(&entry->pd, __ATOMIC_RELAXED) ||
+	    (row.access & access) != access || atomic_load(&d->ours->closed))
 		return 0;
-	return address_of(k, w->raddr, w->length);
+	return address_of(&row, w->raddr, w->length);
 }
 
 /* The same for the source of a send. Its owner has checked it before; these checks may
@@ -450,12 +471,15 @@ static uint64_t check_source(struct stream *s, struct direct *d, uint32_t key,
 	const struct share_qp *entry =
 		&d->t->qp[share_qp_index(to_shm(s)->peer_share_id)];
 	const struct share_key *k = row_of(d, key);
+	struct row row;
 
-	if (!qp_allows(s, d, SHARE_SEND) || !k || !key || atomic_load(&k->key) != key ||
-	    k->pd != entry->pd || !(k->access & SHARE_REGION) ||
-	    atomic_load(&d->ours->closed))
+	if (!qp_allows(s, d, SHARE_SEND) || !k || !key || atomic_load(&k->key) != key)
 		return 0;
-	return address_of(k, addr, len);
+	row = row_read(k);
+	if (row.pd != __atomic_load_n(&entry->pd, __ATOMIC_RELAXED) ||
+	    !(row.access & SHARE_REGION) || atomic_load(&d->ours->closed))
+		return 0;
+	return address_of(&row, addr, len);
 }
 
 struct copy {

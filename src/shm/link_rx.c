@@ -138,7 +138,8 @@ static const struct {
 	[LINK_ANNOUNCE] = { "ANNOUNCE", true, msg_announce },
 };
 
-static int receive_link(struct link *l, const void *rec, uint32_t bytes, bool by_thread)
+static int receive_link(struct link *l, const volatile void *rec, uint32_t bytes,
+			bool by_thread)
 {
 	struct rec_link m;
 	struct stream *s;
@@ -148,7 +149,7 @@ static int receive_link(struct link *l, const void *rec, uint32_t bytes, bool by
 	lock_assert_held(&l->rx_lock);
 	if (bytes != sizeof(m))
 		return -EPROTO;
-	memcpy(&m, rec, sizeof(m));
+	ring_read(&m, rec, sizeof(m));
 	m.unreliable = !!m.unreliable;
 	if (m.type >= sizeof(messages) / sizeof(messages[0]) || !messages[m.type].handle)
 		return -EPROTO;
@@ -166,18 +167,19 @@ static int receive_link(struct link *l, const void *rec, uint32_t bytes, bool by
 
 /* Inlined into receive(), though the table has its address. */
 __attribute__((always_inline)) static inline int
-receive_stream(struct link *l, const void *rec, uint32_t bytes, bool by_thread)
+receive_stream(struct link *l, const volatile void *rec, uint32_t bytes, bool by_thread)
 {
-	uint32_t slot = __atomic_load_n(&((const struct rec_stream *)rec)->slot,
-					__ATOMIC_RELAXED);
-	struct stream *s = link_slot_find(l, slot);
 	struct shm_stream *p;
+	struct rec_stream r;
+	struct stream *s;
 	int ret;
 
 	lock_assert_held(&l->rx_lock);
+	rec_read(&r, rec);
+	s = link_slot_find(l, r.slot);
 	if (!link_is_stream(s))
 		return 0; /* sent before the peer received LINK_CLOSE */
-	ret = shm_receive(s, rec, bytes, by_thread);
+	ret = shm_receive(s, &r, rec, bytes, by_thread);
 	p = to_shm(s);
 	if (ret != -EAGAIN && ret != -EBUSY && !list_linked(&p->after_rx))
 		list_add_tail(&l->after_rx, &p->after_rx);
@@ -193,7 +195,7 @@ static const struct link_kind kinds[] = {
 
 /* Receives a record by its row of the table. */
 __attribute__((noinline)) static int
-receive_other(struct link *l, uint8_t kind, const void *rec, uint32_t bytes,
+receive_other(struct link *l, uint8_t kind, const volatile void *rec, uint32_t bytes,
 	      bool by_thread)
 {
 	const struct link_kind *k =
@@ -212,7 +214,7 @@ receive_other(struct link *l, uint8_t kind, const void *rec, uint32_t bytes,
 static int receive(struct link *l, bool by_thread, bool *moved)
 {
 	uint32_t bytes, total = 0;
-	const void *rec;
+	const volatile void *rec;
 	uint8_t kind;
 	int ret = 0;
 

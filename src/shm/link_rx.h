@@ -16,11 +16,11 @@ struct link_kind {
 	const char *name;
 	uint32_t bytes_min; /* shorter records break the link */
 	/* Receives one record. rx_lock is held; it does not block, and may take the locks
-	 * that come after rx_lock. The peer can change the record at any time: each byte
-	 * is read once. 0: the record is consumed. -EAGAIN, if not by_thread: it stays in
-	 * the ring, and comes again in a later pass. -EPROTO: the link is to be
-	 * broken. */
-	int (*receive)(struct link *l, const void *rec, uint32_t bytes, bool by_thread);
+	 * that come after rx_lock. It reads the record as ring.h says. 0: the record is
+	 * consumed. -EAGAIN, if not by_thread: it stays in the ring, and comes again in a
+	 * later pass. -EPROTO: the link is to be broken. */
+	int (*receive)(struct link *l, const volatile void *rec, uint32_t bytes,
+		       bool by_thread);
 };
 
 /* The slot's stream, LINK_SLOT_CLOSING or NULL. rx_lock is held. */

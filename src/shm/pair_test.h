@@ -291,13 +291,13 @@ static T_UNUSED struct ring_rx records_of(const struct end *e)
 static T_UNUSED const struct rec_stream *record_next(struct ring_rx *at, uint32_t *bytes)
 {
 	uint8_t kind;
-	const void *rec = ring_peek(at, bytes, &kind);
+	const volatile void *rec = ring_peek(at, bytes, &kind);
 
 	if (!rec)
 		return NULL;
 	CHECK_EQ(kind, REC_STREAM);
 	at->head += ring_lines(*bytes);
-	return rec;
+	return ring_payload(rec, 0); /* both ends are in this process */
 }
 
 #endif

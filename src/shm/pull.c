@@ -108,7 +108,7 @@ static struct shm_fetch *fetch_of(struct shm_stream *t)
 	return t->fetch;
 }
 
-int pull_receive(struct stream *s, const void *rec, const struct rec_stream *r)
+int pull_receive(struct stream *s, const volatile void *rec, const struct rec_stream *r)
 {
 	struct shm_fetch *f = fetch_of(to_shm(s));
 	struct rec_piece none[REC_PIECES];

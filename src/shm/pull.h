@@ -23,9 +23,9 @@ bool pull_offers(struct stream *s, const struct wqe *w);
 /* Adds the pieces that name `len` bytes from offset `off` of the WQE to a record that
  * rec_put() has written. Returns the bytes of the pieces. */
 uint32_t pull_put(void *rec, const struct wqe *w, uint32_t off, uint32_t len);
-/* Receives a record of REC_PULL of which rec_get() has read the head; if rx.fetching is
- * set then, its payload is fetched by a job, which calls shm_fetched() at its end. -errno
- * breaks the stream. s->lock and the link's rx_lock are held. */
-int pull_receive(struct stream *s, const void *rec, const struct rec_stream *r);
+/* Receives a record of REC_PULL that rec_get() has accepted; if rx.fetching is set then,
+ * its payload is fetched by a job, which calls shm_fetched() at its end. -errno breaks the
+ * stream. s->lock and the link's rx_lock are held. */
+int pull_receive(struct stream *s, const volatile void *rec, const struct rec_stream *r);
 
 #endif

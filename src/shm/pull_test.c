@@ -377,7 +377,7 @@ static void region_is_gone(void)
 /* e receives a record; the links are held, the streams are not. */
 NO_TSA static void receive(struct end *e, const void *rec, uint32_t bytes)
 {
-	CHECK_EQ(shm_receive(e->s, rec, bytes, true), 0);
+	CHECK_EQ(shm_receive(e->s, rec, rec, bytes, true), 0);
 	shm_after_rx(e->s, true);
 }
 

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include "shm/rec.h"
 
+#include "shm/ring.h"
+
 #include <errno.h>
 #include <string.h>
 
@@ -59,14 +61,13 @@ void rec_put(void *at, uint32_t slot, const struct rc_frame *h)
 }
 
 /* The body has a fixed size, except for the data of a control message. */
-static int body_get(const uint8_t *from, uint32_t n, struct rc_frame *h)
+static int body_get(const volatile uint8_t *from, uint32_t n, struct rc_frame *h)
 {
 	uint32_t fixed = body_fixed(h->op);
 
 	if (n < fixed || n - fixed > (h->op == RC_CTL ? RC_CTL_DATA : 0))
 		return -EPROTO;
-	if (n)
-		memcpy(&h->read, from, n);
+	ring_read(&h->read, from, n);
 	return h->op == RC_CTL && h->ctl.len != n - fixed ? -EPROTO : 0;
 }
 
@@ -83,12 +84,12 @@ static bool pull_fits(const struct rec_stream *r, const struct rc_frame *h)
 	       r->body / sizeof(struct rec_piece) <= REC_PIECES;
 }
 
-int rec_get_pieces(const void *at, const struct rec_stream *r, struct rec_piece *p,
-		   struct rc_frame *h)
+int rec_get_pieces(const volatile void *at, const struct rec_stream *r,
+		   struct rec_piece *p, struct rc_frame *h)
 {
 	int n = (int)(r->body / sizeof(*p));
 
-	memcpy(p, (const uint8_t *)at + sizeof(*r), r->body);
+	ring_read(p, (const volatile uint8_t *)at + sizeof(*r), r->body);
 	for (int i = 0; i < n; i++) {
 		if (!p[i].len || p[i].len > REC_PULL_MAX - h->payload)
 			return -EPROTO;
@@ -97,13 +98,13 @@ int rec_get_pieces(const void *at, const struct rec_stream *r, struct rec_piece 
 	return n;
 }
 
-int rec_get(const void *at, uint32_t bytes, struct rec_stream *r, struct rc_frame *h)
+int rec_get(const volatile void *at, uint32_t bytes, const struct rec_stream *r,
+	    struct rc_frame *h)
 {
 	uint32_t head;
 
 	if (bytes < sizeof(*r))
 		return -EPROTO;
-	memcpy(r, at, sizeof(*r));
 	head = (uint32_t)sizeof(*r) + r->body;
 	if ((r->op > RC_ATOMIC_RESP && r->op != RC_CTL) || r->op == RC_TERMINATE ||
 	    head > bytes)
@@ -118,7 +119,7 @@ int rec_get(const void *at, uint32_t bytes, struct rec_stream *r, struct rc_fram
 	h->mo = (uint32_t)r->to;
 	if (r->flags & REC_PULL)
 		return pull_fits(r, h) ? (int)head : -EPROTO;
-	if (body_get((const uint8_t *)at + sizeof(*r), r->body, h))
+	if (body_get((const volatile uint8_t *)at + sizeof(*r), r->body, h))
 		return -EPROTO;
 	return h->payload && !tagged(h->op) && !is_send(h->op) ? -EPROTO : (int)head;
 }

@@ -9,6 +9,8 @@
 
 #include <infiniband/verbs.h>
 
+#include <string.h>
+
 /* Kinds of ring records. */
 enum rec_kind {
 	REC_STREAM = 1, /* struct rec_stream, its body, payload */
@@ -165,7 +167,10 @@ uint32_t rec_head(const struct rc_frame *h);
 /* Writes the record of a frame, except for the word and the payload. */
 void rec_put(void *at, uint32_t slot, const struct rc_frame *h);
 
-/* Adds an acknowledgement to a record that rec_put() has written. */
+/* These two read back what rec_put() has written. If the peer has changed it, it changes
+ * what it is sent, and nothing here.
+ *
+ * Adds an acknowledgement to a record that rec_put() has written. */
 static inline void rec_put_ack(void *at, uint32_t number)
 {
 	struct rec_stream *r = at;
@@ -183,14 +188,30 @@ static inline void rec_put_pull(void *at, unsigned n)
 	r->body = (uint16_t)(n * sizeof(struct rec_piece));
 }
 
-/* Reads the head of a record of `bytes`, each byte once, as the peer can change it at any
- * time. Returns the bytes before the payload, or -EPROTO. On success all fields of *h are
- * set that the frame has, and h->payload is the rest of the record (REC_PULL: 0). */
-int rec_get(const void *at, uint32_t bytes, struct rec_stream *r, struct rc_frame *h);
-/* Reads the pieces of a record of REC_PULL of which rec_get() has read the head, each
- * byte once. Returns their number, at most REC_PIECES, and adds their lengths to
- * h->payload. -EPROTO: a piece is empty, or the sum is more than REC_PULL_MAX. */
-int rec_get_pieces(const void *at, const struct rec_stream *r, struct rec_piece *p,
-		   struct rc_frame *h);
+/* Records that have come. The peer can change them at any time: the first struct of a
+ * record is read once, in link_rx.c, and given to all that need it as *r; the functions
+ * below read the rest of it, each byte once.
+ *
+ * ring_read() of the first struct, for the most frequent records: four loads. `at` is the
+ * beginning of a line. */
+static inline void rec_read(struct rec_stream *r, const volatile void *at)
+{
+	const volatile uint64_t *from = at;
+	const uint64_t word[] = { from[0], from[1], from[2], from[3] };
+
+	_Static_assert(sizeof(word) == sizeof(*r), "all of it");
+	memcpy(r, word, sizeof(*r));
+}
+
+/* The frame of a record of `bytes`. Returns the bytes before the payload, or -EPROTO. On
+ * success all fields of *h are set that the frame has, and h->payload is the rest of the
+ * record (REC_PULL: 0). */
+int rec_get(const volatile void *at, uint32_t bytes, const struct rec_stream *r,
+	    struct rc_frame *h);
+/* The pieces of a record of REC_PULL that rec_get() has accepted. Returns their number, at
+ * most REC_PIECES, and adds their lengths to h->payload. -EPROTO: a piece is empty, or the
+ * sum is more than REC_PULL_MAX. */
+int rec_get_pieces(const volatile void *at, const struct rec_stream *r,
+		   struct rec_piece *p, struct rc_frame *h);
 
 #endif

@@ -2,6 +2,7 @@
 /* Records of streams: every frame there and back, and what a hostile peer may write. Each
  * record is in memory of exactly its size, so that a sanitizer sees reads behind it. */
 #include "shm/rec.h"
+#include "shm/ring.h"
 #include "tests/t.h"
 
 enum { SLOT = 0x01020304, ACK = 0xabcdef, BODY_MAX = 300, SOME = 40 };
@@ -77,6 +78,15 @@ static struct rec_stream *record(const struct rc_frame *f, uint32_t *bytes)
 	return r;
 }
 
+/* As the link does. */
+static int get(const struct rec_stream *rec, uint32_t bytes, struct rec_stream *r,
+	       struct rc_frame *f)
+{
+	memset(r, 0, sizeof(*r));
+	ring_read(r, rec, bytes < sizeof(*r) ? bytes : sizeof(*r));
+	return rec_get(rec, bytes, r, f);
+}
+
 static void every_frame_returns(void)
 {
 	for (unsigned i = 0; i < FRAMES; i++)
@@ -93,7 +103,7 @@ static void every_frame_returns(void)
 				rec_put_ack(rec, ACK);
 			CHECK_EQ(rec->word, 0xeeeeeeee); /* the ring's */
 			CHECK(rec_head(&f) <= REC_HEAD_MAX);
-			CHECK_EQ(rec_get(rec, bytes, &r, &got), (int)rec_head(&f));
+			CHECK_EQ(get(rec, bytes, &r, &got), (int)rec_head(&f));
 			CHECK(is_equal(&f, &got));
 			CHECK_EQ(r.slot, SLOT);
 			CHECK_EQ(!!(r.flags & REC_ACK), !!(flags & 4));
@@ -118,7 +128,7 @@ static void every_length(void)
 			uint8_t *part = malloc(n ? n : 1);
 
 			memcpy(part, rec, n);
-			CHECK_EQ(rec_get(part, n, &r, &got),
+			CHECK_EQ(get((void *)part, n, &r, &got),
 				 n < head ? -EPROTO : (int)head);
 			if (n >= head)
 				CHECK_EQ(got.payload, n - head);
@@ -139,7 +149,7 @@ static void payload_of_the_wrong_frames(void)
 
 		f.payload = 1;
 		rec = record(&f, &bytes);
-		CHECK_EQ(rec_get(rec, bytes, &r, &got),
+		CHECK_EQ(get(rec, bytes, &r, &got),
 			 may ? (int)rec_head(&f) : -EPROTO);
 		free(rec);
 	}
@@ -158,7 +168,7 @@ static void every_size_of_a_body(void)
 			rec_put(full, SLOT, &f);
 			((struct rec_stream *)full)->body = (uint16_t)body;
 			memcpy(rec, full, bytes);
-			CHECK_EQ(rec_get(rec, bytes, &r, &got),
+			CHECK_EQ(get(rec, bytes, &r, &got),
 				 body == body_of(&f) ? (int)bytes : -EPROTO);
 			free(rec);
 		}
@@ -174,7 +184,7 @@ static void bodies_behind_the_end(void)
 		for (uint32_t body = 1; body < 65536; body = body * 2 + 1) {
 			rec->op = (uint8_t)op;
 			rec->body = (uint16_t)body;
-			CHECK_EQ(rec_get(rec, sizeof(*rec), &r, &got), -EPROTO);
+			CHECK_EQ(get(rec, sizeof(*rec), &r, &got), -EPROTO);
 		}
 	free(rec);
 }
@@ -200,7 +210,7 @@ static void every_opcode(void)
 				f = frames[i];
 		rec = record(&f, &bytes);
 		rec->op = (uint8_t)op;
-		CHECK_EQ(rec_get(rec, bytes, &r, &got),
+		CHECK_EQ(get(rec, bytes, &r, &got),
 			 is_op(op) ? (int)rec_head(&f) : -EPROTO);
 		free(rec);
 	}
@@ -215,7 +225,7 @@ static void other_flags(void)
 
 	for (unsigned flag = REC_PULL << 1; flag < 256; flag <<= 1) {
 		rec->flags = (uint8_t)flag;
-		CHECK_EQ(rec_get(rec, bytes, &r, &got), (int)rec_head(&f));
+		CHECK_EQ(get(rec, bytes, &r, &got), (int)rec_head(&f));
 		CHECK(is_equal(&f, &got));
 	}
 	free(rec);
@@ -248,7 +258,7 @@ static void pieces_return(void)
 		uint32_t bytes;
 		struct rec_stream *rec = pull_record(n, 1000 + n, 0, &bytes), r;
 
-		CHECK_EQ(rec_get(rec, bytes, &r, &got), (int)bytes);
+		CHECK_EQ(get(rec, bytes, &r, &got), (int)bytes);
 		CHECK(r.flags & REC_PULL);
 		CHECK(got.last && got.op == RC_SEND && got.msn == 5 && got.mo == 6);
 		CHECK_EQ(got.payload, 0);
@@ -266,7 +276,7 @@ static int get_pull(const struct rec_stream *rec, uint32_t bytes)
 	struct rec_piece p[REC_PIECES];
 	struct rec_stream r;
 	struct rc_frame got;
-	int ret = rec_get(rec, bytes, &r, &got);
+	int ret = get(rec, bytes, &r, &got);
 
 	return ret < 0 ? ret : rec_get_pieces(rec, &r, p, &got);
 }
@@ -346,6 +356,93 @@ static void only_sends_have_pieces(void)
 	free(rec);
 }
 
+/* ---- while the peer writes --------------------------------------------------------- */
+
+enum { CHANGING = 1024, TAKEN = 1000 };
+static struct {
+	_Alignas(64) uint8_t bytes[CHANGING]; /* a record */
+	uint8_t behind[4096];		      /* read by whoever trusts a length */
+} shared;
+static atomic_bool stop;
+
+/* Bytes that decide where something is, one after the other, as fast as they can be
+ * written: opcode, flags, size of the body, length of a control message, of a piece. */
+__attribute__((no_sanitize("thread"))) static void *change(void *arg)
+{
+	static const struct {
+		uint8_t at, value[4];
+	} places[] = {
+		{ 8, { RC_CTL, RC_CTL, RC_SEND, RC_READ_REQ } },
+		{ 9, { REC_LAST, REC_LAST | REC_ACK, REC_PULL, REC_LAST } },
+		{ 10, { 20, 28, 32, 255 } },
+		{ 32 + 6, { 0, 8, 12, 255 } },
+		{ 32 + 12, { 0, 1, 16, 255 } },
+		{ 32 + 15, { 0, 0, 0, 255 } },
+	};
+	volatile uint8_t *p = shared.bytes;
+	uint32_t x = 1;
+
+	while (!atomic_load_explicit(&stop, memory_order_relaxed)) {
+		unsigned i;
+
+		x = x * 1664525u + 1013904223u;
+		i = (x >> 20) % (sizeof(places) / sizeof(*places));
+		p[places[i].at] = places[i].value[x >> 16 & 3];
+	}
+	return arg;
+}
+
+/* What was accepted fits together, and is within the record. */
+static void check_taken(const struct rec_stream *r, const struct rc_frame *h, int head)
+{
+	struct rec_piece p[REC_PIECES];
+	struct rc_frame f = *h;
+	uint64_t sum = 0;
+	int n;
+
+	CHECK_EQ(head, (int)sizeof(*r) + r->body);
+	CHECK_EQ(h->op, r->op);
+	CHECK(h->payload == CHANGING - (uint32_t)head);
+	if (h->op == RC_CTL)
+		CHECK(h->ctl.len <= RC_CTL_DATA && rec_head(h) == (uint32_t)head);
+	if (!(r->flags & REC_PULL))
+		return;
+	f.payload = 0;
+	n = rec_get_pieces(shared.bytes, r, p, &f);
+	for (int i = 0; i < n; i++)
+		sum += p[i].len;
+	CHECK(n < 0 || (n <= REC_PIECES && n == r->body / (int)sizeof(*p) &&
+			sum == f.payload && sum <= REC_PULL_MAX));
+}
+
+__attribute__((no_sanitize("thread"))) static void a_record_that_changes(void)
+{
+	unsigned rounds = t_rounds(3000000, 100000000), taken = 0, n = 0;
+	pthread_t t;
+
+	memset(shared.bytes, 0, CHANGING);
+	atomic_store(&stop, false);
+	pthread_create(&t, NULL, change, NULL);
+	for (; n < rounds || taken < TAKEN; n++) {
+		uint32_t bytes = CHANGING;
+		struct rec_stream r;
+		struct rc_frame h;
+		int head;
+
+		ring_read(&r, shared.bytes, sizeof(r));
+		if (r.flags & REC_PULL || r.op == RC_CTL) /* no payload follows the body */
+			bytes = (uint32_t)sizeof(r) + r.body;
+		head = bytes <= CHANGING ? rec_get(shared.bytes, bytes, &r, &h) : -1;
+		if (head < 0)
+			continue;
+		taken += h.op == RC_CTL;
+		h.payload += CHANGING - bytes;
+		check_taken(&r, &h, head);
+	}
+	atomic_store(&stop, true);
+	pthread_join(t, NULL);
+}
+
 int main(int argc, char **argv)
 {
 	t_init(argc, argv);
@@ -361,5 +458,6 @@ int main(int argc, char **argv)
 	T_RUN(an_empty_piece);
 	T_RUN(every_size_of_pieces);
 	T_RUN(only_sends_have_pieces);
+	T_RUN(a_record_that_changes);
 	return t_done();
 }

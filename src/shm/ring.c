@@ -10,13 +10,13 @@ bool ring_sane(const struct ring_tx *r)
 	return r->tail - head <= RING_LINES;
 }
 
-static const void *invalid(uint32_t *bytes)
+static const volatile void *invalid(uint32_t *bytes)
 {
 	*bytes = UINT32_MAX;
 	return NULL;
 }
 
-const void *ring_peek(struct ring_rx *r, uint32_t *bytes, uint8_t *kind)
+const volatile void *ring_peek(struct ring_rx *r, uint32_t *bytes, uint8_t *kind)
 {
 	uint32_t word =
 		atomic_load_explicit(ring_word(r->sh, r->head), memory_order_acquire);

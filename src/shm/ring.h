@@ -160,8 +160,34 @@ bool ring_sane(const struct ring_tx *r);
 
 /* The next record; or NULL: there is none (*bytes is 0), or the peer has written a word
  * that no producer writes (*bytes is UINT32_MAX). The peer can change the record at any
- * time: read each byte once, into memory of this process, then check it. */
-const void *ring_peek(struct ring_rx *r, uint32_t *bytes, uint8_t *kind);
+ * time. It is volatile so that the compiler refuses to read it by anything but the two
+ * functions below. */
+const volatile void *ring_peek(struct ring_rx *r, uint32_t *bytes, uint8_t *kind);
+
+/* Reads n bytes that mean something to this process, each byte once. What was read is
+ * checked and used; the record is not looked at again. */
+static inline void ring_read(void *to, const volatile void *from, size_t n)
+{
+	typedef uint64_t word __attribute__((may_alias, aligned(1)));
+	const volatile uint8_t *f = from;
+	uint8_t *t = to;
+
+	for (; n >= sizeof(word); n -= sizeof(word)) {
+		*(word *)t = *(const volatile word *)f;
+		t += sizeof(word);
+		f += sizeof(word);
+	}
+	while (n--)
+		*t++ = *f++;
+}
+
+/* Bytes of the record from `at` on that mean nothing to this process: they are copied to
+ * where they belong, and any value of them is right. */
+static inline const void *ring_payload(const volatile void *rec, size_t at)
+{
+	return (const uint8_t *)(uintptr_t)rec + at;
+}
+
 /* Gives the lines of the record of `bytes` that ring_peek() gave back to the producer. */
 static inline void ring_consume(struct ring_rx *r, uint32_t bytes)
 {

@@ -41,7 +41,7 @@ static bool produce(uint32_t n, uint32_t bytes, bool composed)
 /* 1: it is there and right; 0: nothing is there. */
 static int consume(uint32_t n, uint32_t bytes)
 {
-	const uint8_t *p;
+	const volatile uint8_t *p;
 	uint32_t got;
 	uint8_t kind;
 

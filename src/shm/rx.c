@@ -20,10 +20,11 @@ struct shm_kept {
 	struct list node; /* shm_stream.kept */
 	uint32_t bytes;
 	int head; /* in shm_stream.waiting: bytes before its payload */
-	uint8_t data[];
+	_Alignas(struct rec_stream) uint8_t data[]; /* the record */
 };
 
-static struct shm_kept *keep(struct stream *s, const void *rec, uint32_t bytes, int head)
+static struct shm_kept *keep(struct stream *s, const struct rec_stream *r,
+			     const volatile void *rec, uint32_t bytes, int head)
 {
 	struct shm_kept *k = malloc(sizeof(*k) + bytes);
 
@@ -32,7 +33,8 @@ static struct shm_kept *keep(struct stream *s, const void *rec, uint32_t bytes, 
 		return NULL;
 	k->bytes = bytes;
 	k->head = head;
-	memcpy(k->data, rec, bytes);
+	memcpy(k->data, r, sizeof(*r));
+	memcpy(k->data + sizeof(*r), ring_payload(rec, sizeof(*r)), bytes - sizeof(*r));
 	to_shm(s)->kept_bytes += bytes;
 	return k;
 }
@@ -57,40 +59,40 @@ void shm_kept_drop(struct shm_stream *t)
 }
 
 /* The head of the record is in rx.h, and rx_frame_begin() has succeeded. */
-static int receive_payload(struct stream *s, const void *rec, int head)
+static int receive_payload(struct stream *s, const volatile void *rec, int head)
 {
 	lock_assert_held(&s->lock);
 	if (s->rx.h.payload)
-		rx_copy(s, (const uint8_t *)rec + head, s->rx.h.payload);
+		rx_copy(s, ring_payload(rec, (size_t)head), s->rx.h.payload);
 	return rx_frame_end(s, RC_BY_FRAME);
 }
 
-static int receive_record(struct stream *s, const void *rec, uint32_t bytes)
+static int receive_record(struct stream *s, const struct rec_stream *r,
+			  const volatile void *rec, uint32_t bytes)
 {
-	struct rec_stream r;
 	int head, ret;
 
 	lock_assert_held(&s->lock);
-	if (small_receive(s, rec, bytes))
+	if (small_receive(s, r, rec, bytes))
 		return 0;
 	s->tx.ack_only = false;
-	head = rec_get(rec, bytes, &r, &s->rx.h);
+	head = rec_get(rec, bytes, r, &s->rx.h);
 	if (head < 0)
 		return head;
-	if (r.flags & REC_ACK) {
-		rc_ack_in(s, r.ack & 0xffffff);
-		req_ack(s, r.ack & 0xffffff);
+	if (r->flags & REC_ACK) {
+		rc_ack_in(s, r->ack & 0xffffff);
+		req_ack(s, r->ack & 0xffffff);
 	}
-	if (r.flags & REC_PULL)
-		return pull_receive(s, rec, &r);
+	if (r->flags & REC_PULL)
+		return pull_receive(s, rec, r);
 	ret = rx_frame_begin(s);
 	if (ret)
 		return ret;
-	if (s->rx.h.op == RC_WRITE && r.msn && (ret = resp_placed(s, r.msn)))
+	if (s->rx.h.op == RC_WRITE && r->msn && (ret = resp_placed(s, r->msn)))
 		return ret;
 	if (!s->rx.wait)
 		return receive_payload(s, rec, head);
-	to_shm(s)->waiting = keep(s, rec, bytes, head);
+	to_shm(s)->waiting = keep(s, r, rec, bytes, head);
 	return to_shm(s)->waiting ? 0 : -ENOMEM;
 }
 
@@ -109,7 +111,7 @@ static int receive_kept(struct stream *s)
 	lock_assert_held(&s->lock);
 	while (!ret && !waits(s) && (n = list_pop(&to_shm(s)->kept))) {
 		k = list_entry(n, struct shm_kept, node);
-		ret = receive_record(s, k->data, k->bytes);
+		ret = receive_record(s, (const void *)k->data, k->data, k->bytes);
 		kept_free(s, k);
 	}
 	return ret;
@@ -182,7 +184,8 @@ bool shm_resume(struct stream *s)
 /* A record that comes after the message that waits: keeps it. If that needs more than
  * KEPT_MAX, unreliable messages before it stop waiting; behind a payload that is being
  * fetched the link stops. */
-static int receive_behind(struct stream *s, const void *rec, uint32_t bytes)
+static int receive_behind(struct stream *s, const struct rec_stream *r,
+			  const volatile void *rec, uint32_t bytes)
 {
 	struct shm_kept *k;
 	int ret = 0;
@@ -197,28 +200,30 @@ static int receive_behind(struct stream *s, const void *rec, uint32_t bytes)
 		ret = resume(s);
 	}
 	if (ret || !waits(s))
-		return ret ? ret : receive_record(s, rec, bytes);
-	k = keep(s, rec, bytes, 0);
+		return ret ? ret : receive_record(s, r, rec, bytes);
+	k = keep(s, r, rec, bytes, 0);
 	if (k)
 		list_add_tail(&to_shm(s)->kept, &k->node);
 	return k ? 0 : -ENOMEM;
 }
 
 /* rx_lock is held. */
-static int receive_now(struct stream *s, const void *rec, uint32_t bytes)
+static int receive_now(struct stream *s, const struct rec_stream *r,
+		       const volatile void *rec, uint32_t bytes)
 {
 	int ret;
 
 	lock_assert_held(&s->lock);
 	if (waits(s))
-		return receive_behind(s, rec, bytes);
-	ret = receive_record(s, rec, bytes);
+		return receive_behind(s, r, rec, bytes);
+	ret = receive_record(s, r, rec, bytes);
 	if (s->rx.fetching)
 		to_shm(s)->l->pulled = s->rx.h.payload;
 	return ret;
 }
 
-int shm_receive(struct stream *s, const void *rec, uint32_t bytes, bool by_thread)
+int shm_receive(struct stream *s, const struct rec_stream *r, const volatile void *rec,
+		uint32_t bytes, bool by_thread)
 {
 	int ret = 0;
 
@@ -229,7 +234,7 @@ int shm_receive(struct stream *s, const void *rec, uint32_t bytes, bool by_threa
 	if (!to_shm(s)->started)
 		ret = -EPROTO; /* LINK_READY has to come first */
 	else if ((s->state == STREAM_OPEN || s->state == STREAM_CLOSING) && !s->shut)
-		ret = receive_now(s, rec, bytes);
+		ret = receive_now(s, r, rec, bytes);
 	if (ret == -EBUSY) {
 		stream_unlock(s);
 		return ret;

@@ -15,6 +15,7 @@
 struct link;
 struct link_cq;
 struct rec_link;
+struct rec_stream;
 struct shm_attempt;
 struct shm_fetch;
 struct shm_kept;
@@ -120,10 +121,11 @@ void shm_unblocked(struct stream *s);
 
 /* ---- rx.c ---- */
 
-/* Receives one record for s. 0; -EPROTO: the link is to be broken; -EAGAIN (pollers
- * only): the stream's lock is not free, the record stays in the ring; -EBUSY: it stays, and
- * the loop thread will be woken to go on. rx_lock is held. */
-int shm_receive(struct stream *s, const void *rec, uint32_t bytes, bool by_thread);
+/* Receives one record for s, whose head is *r. 0; -EPROTO: the link is to be broken;
+ * -EAGAIN (pollers only): the stream's lock is not free, the record stays in the ring;
+ * -EBUSY: it stays, and the loop thread will be woken to go on. rx_lock is held. */
+int shm_receive(struct stream *s, const struct rec_stream *r, const volatile void *rec,
+		uint32_t bytes, bool by_thread);
 /* Runs after the records of a pass: acknowledges and sends. True: it has to run again in
  * the next pass. rx_lock is held. */
 bool shm_after_rx(struct stream *s, bool by_thread);

@@ -225,26 +225,25 @@ static const struct rqe *place_locked(struct dev_qp *qp, const void *from, uint3
 	return e;
 }
 
-bool small_receive(struct stream *s, const void *rec, uint32_t bytes)
+bool small_receive(struct stream *s, const struct rec_stream *r, const volatile void *rec,
+		   uint32_t bytes)
 {
 	struct ibv_wc wc = { .status = IBV_WC_SUCCESS, .opcode = IBV_WC_RECV };
 	const struct rqe *e = NULL;
 	struct dev_qp *qp = s->qp;
-	struct rec_stream r;
 
 	lock_assert_held(&s->lock);
-	memcpy(&r, rec, sizeof(r));
-	wc.byte_len = bytes - (uint32_t)sizeof(r);
-	if (!qp || wc.byte_len > SMALL_MAX || !is_next(s, &r) ||
+	wc.byte_len = bytes - (uint32_t)sizeof(*r);
+	if (!qp || wc.byte_len > SMALL_MAX || !is_next(s, r) ||
 	    qp->qp.qp_type != IBV_QPT_RC || qp->srq)
 		return false;
 	lock_get(&qp->lock);
 	/* The acknowledgement first: completing its requests may fail the QP. If the
 	 * record is not received here, the slow path finds the acknowledgement
 	 * processed. */
-	if (!(r.flags & REC_ACK) || req_ack_locked(s, r.ack & 0xffffff))
-		e = place_locked(qp, (const uint8_t *)rec + sizeof(r), wc.byte_len);
-	if (e && recv_complete_locked(qp, e, &wc, r.op == RC_SEND_SE))
+	if (!(r->flags & REC_ACK) || req_ack_locked(s, r->ack & 0xffffff))
+		e = place_locked(qp, ring_payload(rec, sizeof(*r)), wc.byte_len);
+	if (e && recv_complete_locked(qp, e, &wc, r->op == RC_SEND_SE))
 		qp_to_err_locked(qp);
 	s->tx.ack_only = e && qp->sq.next == qp->sq.tail && stream_settled(s);
 	lock_put(&qp->lock);
@@ -252,8 +251,8 @@ bool small_receive(struct stream *s, const void *rec, uint32_t bytes)
 		return false;
 	s->rx.msn0++;
 	s->rx.ack_bytes += wc.byte_len;
-	s->rx.h.ack_req = r.flags & REC_ACK_REQ;
-	tap(s, &r, wc.byte_len, false);
+	s->rx.h.ack_req = r->flags & REC_ACK_REQ;
+	tap(s, r, wc.byte_len, false);
 	resp_accepted(s);
 	return true;
 }

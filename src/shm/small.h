@@ -24,10 +24,11 @@ enum {
  * RTS. */
 bool small_send(struct stream *s);
 
-/* Receives a record of `bytes`, at least sizeof(struct rec_stream). False: the record was
+/* Receives a record of `bytes`, whose head is *r. False: the record was
  * not received; at most the acknowledgement that it carries was processed. The stream's
  * lock is held; the stream is open. */
-bool small_receive(struct stream *s, const void *rec, uint32_t bytes);
+bool small_receive(struct stream *s, const struct rec_stream *r, const volatile void *rec,
+		   uint32_t bytes);
 
 /* rc_carrier.send_ack */
 bool small_ack(struct stream *s);

@@ -307,8 +307,14 @@ NO_TSA static bool receive_small(struct pair *p)
 {
 	uint32_t bytes;
 	uint8_t kind;
-	const void *rec = ring_peek(&p->b.l->rx, &bytes, &kind);
-	bool all = rec && small_receive(p->b.s, rec, bytes);
+	const volatile void *rec = ring_peek(&p->b.l->rx, &bytes, &kind);
+	struct rec_stream r;
+	bool all = false;
+
+	if (rec) {
+		ring_read(&r, rec, sizeof(r));
+		all = small_receive(p->b.s, &r, rec, bytes);
+	}
 
 	if (all)
 		ring_consume(&p->b.l->rx, bytes);
@@ -391,6 +397,7 @@ static void acknowledgement_alone(void)
 	CHECK(!p.b.s->rx.ack_owed);
 	rec = record_next(&at, &bytes);
 	REQUIRE(rec);
+	ring_read(&r, rec, sizeof(r));
 	CHECK_EQ(rec_get(rec, bytes, &r, &f), (int)bytes);
 	CHECK_EQ(f.op, RC_CTL);
 	CHECK_EQ(f.ctl.type, CTL_ACK);
@@ -462,7 +469,7 @@ NO_TSA static void refuses(struct pair *p, const void *rec, uint32_t bytes,
 	static struct snapshot before, after;
 
 	snapshot(p, &before);
-	if (!CHECK(!small_receive(p->b.s, rec, bytes)))
+	if (!CHECK(!small_receive(p->b.s, rec, rec, bytes)))
 		diag("%s", what);
 	snapshot(p, &after);
 	if (!CHECK(!memcmp(&before, &after, sizeof(before))))
@@ -683,7 +690,7 @@ static void acknowledgement_of_a_refused_record(void)
 	rec.r.ack = PAIR_PSN + 2;
 	refuses(&p, &rec, n, "an acknowledgement of what was not sent");
 	rec.r.ack = PAIR_PSN + 1;
-	CHECK(!small_receive(p.b.s, &rec, n)); /* there is no receive */
+	CHECK(!small_receive(p.b.s, &rec.r, &rec, n)); /* there is no receive */
 	CHECK_EQ(p.b.s->tx.acked, to_qp(p.b.qp)->sq.next);
 	CHECK(cq_next(to_cq(p.b.cq), &wc, &(uint64_t){ 0 }));
 	CHECK_EQ(wc.wr_id, 8);

@@ -184,31 +184,40 @@ static void publish(struct share_table *t, uint32_t key, uint64_t len, void *add
 					       .len = len, .addr = (uintptr_t)addr, .pd = pd };
 }
 
-/* The table's descriptor. */
-static int table_fd(void)
-{
-	static int table = -1;
-	struct share_table *t;
+static struct share_table *offered; /* mapped with the first table_fd() */
 
-	if (table >= 0)
-		return table;
-	table = memfd_create("fuzz keys", MFD_ALLOW_SEALING | MFD_CLOEXEC);
-	MUST(table >= 0 && !ftruncate(table, sizeof(*t)));
-	t = mmap(NULL, sizeof(*t), PROT_READ | PROT_WRITE, MAP_SHARED, table, 0);
-	MUST(t != MAP_FAILED);
-	MUST(!fcntl(table, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_SEAL));
+static void table_fill(void)
+{
+	struct share_table *t = offered;
+
 	t->version = SHARE_VERSION;
+	t->key_xor = 0;
 	t->key_inv = 1;
 	t->qp[0].word = (PEER_SHARE_ID >> 32 << 32) | SHARE_SEND;
 	t->qp[0].pd = PEER_PD;
+	t->qp[0].psn = 0;
 	publish(t, KEY_GOOD, REGION, source, PEER_PD, SHARE_REGION);
 	publish(t, KEY_UNMAPPED, REGION, (void *)0x1000, PEER_PD, SHARE_REGION);
 	publish(t, KEY_OTHER_PD, REGION, source, PEER_PD + 1, SHARE_REGION);
 	publish(t, KEY_WINDOW, REGION, source, PEER_PD, IBV_ACCESS_REMOTE_READ);
 	publish(t, KEY_HUGE, UINT64_MAX, (void *)-64, PEER_PD, SHARE_REGION);
-	munmap(t, sizeof(*t));
+}
+
+/* The table's descriptor. */
+static int table_fd(void)
+{
+	static int fd = -1;
+
+	if (fd >= 0)
+		return fd;
+	fd = memfd_create("fuzz keys", MFD_ALLOW_SEALING | MFD_CLOEXEC);
+	MUST(fd >= 0 && !ftruncate(fd, sizeof(*offered)));
+	offered = mmap(NULL, sizeof(*offered), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	MUST(offered != MAP_FAILED);
+	MUST(!fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_SEAL));
+	table_fill();
 	memset(source, 0x77, sizeof(source));
-	return table;
+	return fd;
 }
 
 /* Another connection of the same process: an atomic, which no direct access spares the
@@ -554,13 +563,13 @@ static void take(struct run *r)
 {
 	uint32_t bytes;
 	uint8_t kind;
-	const void *rec;
+	const volatile void *rec;
 
 	while ((rec = ring_peek(&r->rx, &bytes, &kind))) {
 		struct rec_link m;
 
 		if (kind == REC_LINK && bytes == sizeof(m)) {
-			memcpy(&m, rec, sizeof(m));
+			ring_read(&m, rec, sizeof(m));
 			if (m.type == LINK_OPENED)
 				r->slot = m.from;
 			if (m.type == LINK_OPEN)
@@ -587,6 +596,18 @@ static void step(struct run *r)
 	}
 }
 
+/* A byte of the table of keys that decides which memory is accessed. Not one that gives
+ * rights: what the library would write then is memory of this very process. */
+static uint8_t *table_byte(uint32_t x)
+{
+	struct share_key *k = &offered->key[(x & 1 ? KEY_GOOD : KEY_HUGE) >> 8];
+	void *at[] = { &k->iova, &k->len, &k->addr, &k->pd, &offered->qp[0].pd,
+		       &offered->key_xor, &offered->key_inv };
+	const size_t n = sizeof(at) / sizeof(*at);
+
+	return (uint8_t *)at[(x >> 1) % n] + (x >> 8 & 3);
+}
+
 static void *storm(void *arg)
 {
 	struct run *r = arg;
@@ -604,7 +625,11 @@ static void *storm(void *arg)
 			at += offsetof(struct link_segment, ring[1]);
 		__atomic_store_n(p + at % sizeof(*r->seg), (uint8_t)(x >> 16),
 				 __ATOMIC_RELAXED);
+		/* Now and then: else nothing could be fetched. */
+		if (x >> 24 == 0)
+			__atomic_store_n(table_byte(x >> 4), (uint8_t)x, __ATOMIC_RELAXED);
 	}
+	table_fill();
 	return NULL;
 }
 
@@ -693,6 +718,7 @@ static void talk(struct run *r)
 {
 	pthread_t t;
 
+	table_fd();
 	if (r->how & F_STORM)
 		MUST(!pthread_create(&t, NULL, storm, r));
 	step(r);
