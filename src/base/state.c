@@ -29,6 +29,14 @@ __attribute__((constructor(101))) static void image_take(void)
 }
 
 #if defined(__SANITIZE_ADDRESS__)
+#define STATE_KEEP 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define STATE_KEEP 1
+#endif
+#endif
+
+#ifdef STATE_KEEP
 /* Leak checkers look for pointers to what was allocated: that of earlier generations is
  * not freed, and not lost. */
 static void **earlier;

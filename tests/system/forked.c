@@ -685,16 +685,35 @@ static void child_that_serves(void)
 	peer_hear(&p, 'd');
 }
 
+/* Channels, ids and listeners, without an end. */
+static void *busy_with_the_cm(void *arg)
+{
+	conf_sa any = conf_addr(AF_INET, 0);
+
+	(void)arg;
+	while (!atomic_load(&enough)) {
+		struct rdma_event_channel *ch = rdma_create_event_channel();
+		struct rdma_cm_id *id;
+
+		if (!ch || rdma_create_id(ch, &id, NULL, RDMA_PS_TCP) ||
+		    rdma_bind_addr(id, SA(any)) || rdma_listen(id, 1) || rdma_destroy_id(id))
+			abort();
+		rdma_destroy_event_channel(ch);
+	}
+	return NULL;
+}
+
 /* ... whatever the other threads of the parent were doing. */
 static void devices_of_a_busy_parent(void)
 {
 	struct ibv_context *old;
-	pthread_t t;
+	pthread_t t, u;
 
 	needs_threads_in_a_child();
 	sides();
 	old = dev.ctx;
 	t = conf_thread(busy, NULL);
+	u = conf_thread(busy_with_the_cm, NULL);
 	for (unsigned i = 0; i < conf_rounds(20, 200); i++) {
 		pid_t pid = fork();
 
@@ -706,6 +725,7 @@ static void devices_of_a_busy_parent(void)
 	}
 	atomic_store(&enough, true);
 	conf_join(t);
+	conf_join(u);
 	sides_work(3);
 	side_pair_free(&x, &y);
 }
