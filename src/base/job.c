@@ -20,7 +20,8 @@ static struct {
 
 /* A poller's own jobs. */
 static _Thread_local struct {
-	bool collecting, any;
+	const void *cq;	  /* NULL: does not collect */
+	bool any;
 	struct list list; /* valid if any */
 } here __attribute__((tls_model("initial-exec")));
 
@@ -90,11 +91,11 @@ static bool thread_for_queue(void) REQUIRES(jobs.lock)
 	return jobs.threads;
 }
 
-void job_post(struct job *j)
+void job_post(struct job *j, const void *cq)
 {
 	bool thread;
 
-	if (here.collecting) {
+	if (cq && here.cq == cq) {
 		if (!here.any)
 			list_init(&here.list);
 		here.any = true;
@@ -116,14 +117,14 @@ void job_post(struct job *j)
 		loop_post(&j->work);
 }
 
-void job_collect_begin(void)
+void job_collect_begin(const void *cq)
 {
-	here.collecting = true;
+	here.cq = cq;
 }
 
 void job_collect_end(void)
 {
-	here.collecting = false;
+	here.cq = NULL;
 }
 
 bool job_collected(void)
@@ -149,5 +150,6 @@ void job_child(void)
 	cond_init(&jobs.posted);
 	list_init(&jobs.queue);
 	jobs.nqueue = jobs.threads = jobs.idle = 0;
-	here.any = here.collecting = false;
+	here.cq = NULL;
+	here.any = false;
 }

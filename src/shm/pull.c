@@ -127,6 +127,6 @@ int pull_receive(struct stream *s, const void *rec, const struct rec_stream *r)
 	f->n = n;
 	to_shm(s)->l->pulled += s->rx.h.payload;
 	stream_get(s);
-	job_post(&f->job);
+	job_post(&f->job, s->qp->poll_cq);
 	return 0;
 }

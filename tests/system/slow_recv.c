@@ -172,6 +172,65 @@ static void by_descriptor(void)
 	stands(MIB, (struct side_opt){ 0 });
 }
 
+/* A thread that polls the CQ of pair 1, to which nothing comes: it receives what comes for
+ * other QPs. */
+static struct {
+	pthread_t thread;
+	_Atomic uint64_t polls;
+	atomic_bool end;
+} spinner;
+
+static void *spin(void *arg)
+{
+	struct ibv_wc wc;
+
+	(void)arg;
+	while (!atomic_load(&spinner.end)) {
+		EQ(ibv_poll_cq(far_side[1].cq, 1, &wc), 0);
+		atomic_fetch_add(&spinner.polls, 1);
+	}
+	return NULL;
+}
+
+/* So many polls have begun and ended from now on. */
+static void spinner_spins(unsigned n)
+{
+	uint64_t from = atomic_load(&spinner.polls);
+
+	WAIT_FOR(atomic_load(&spinner.polls) > from + n);
+}
+
+static void spinner_start(void)
+{
+	spinner.thread = conf_thread(spin, NULL);
+	spinner_spins(10000);
+}
+
+static void spinner_end(void)
+{
+	atomic_store(&spinner.end, true);
+	conf_join(spinner.thread);
+}
+
+/* A thread that has to do with another CQ does not wait for the page. */
+static void another_is_polled(void)
+{
+	begin((struct side_opt){ 0 });
+	post_receives(0);
+	late_take(&late, big.p + MIB);
+	spinner_start();
+	peer_say(&target, 'l');
+	late_wanted(&late);
+	spinner_spins(1000);
+	third_works(&third);
+	late_give(&late);
+	for (unsigned k = 0; k <= BEHIND; k++)
+		conf_wc_ok(far_side[0].cq, k);
+	received(0);
+	spinner_end();
+	end();
+}
+
 /* Two QPs receive much; the pages of the first do not come. */
 static void second_goes_on(void)
 {
@@ -205,6 +264,7 @@ static const struct conf_case cases[] = {
 	CASE(shared_receive_queue),
 	CASE(shared_receive_queue_asleep),
 	CASE(by_descriptor),
+	CASE(another_is_polled),
 	CASE(second_goes_on),
 };
 
