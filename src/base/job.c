@@ -21,9 +21,10 @@ static struct {
 
 /* A poller's own jobs. */
 static _Thread_local struct {
-	bool collecting, any;
-	struct list list; /* valid if any */
+	const void *cq;	  /* NULL: does not collect */
+	struct list list; /* valid if job_any_ */
 } here __attribute__((tls_model("initial-exec")));
+_Thread_local bool job_any_ __attribute__((tls_model("initial-exec")));
 
 static void run_in_loop(struct loop_work *w)
 {
@@ -91,14 +92,14 @@ static bool thread_for_queue(void) REQUIRES(jobs.lock)
 	return jobs.threads;
 }
 
-void job_post(struct job *j)
+void job_post(struct job *j, const void *cq)
 {
 	bool thread;
 
-	if (here.collecting) {
-		if (!here.any)
+	if (cq && here.cq == cq) {
+		if (!job_any_)
 			list_init(&here.list);
-		here.any = true;
+		job_any_ = true;
 		list_add_tail(&here.list, &j->node);
 		return;
 	}
@@ -117,26 +118,21 @@ void job_post(struct job *j)
 		loop_post(&j->work);
 }
 
-void job_collect_begin(void)
+void job_collect_begin(const void *cq)
 {
-	here.collecting = true;
+	here.cq = cq;
 }
 
 void job_collect_end(void)
 {
-	here.collecting = false;
-}
-
-bool job_collected(void)
-{
-	return here.any;
+	here.cq = NULL;
 }
 
 void job_run_collected(void)
 {
 	struct list *n;
 
-	here.any = false;
+	job_any_ = false;
 	while ((n = list_pop(&here.list))) {
 		struct job *j = list_entry(n, struct job, node);
 

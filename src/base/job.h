@@ -2,9 +2,9 @@
 /* Jobs: work that may take long, as it copies much data from or to memory of the
  * application. A page of that memory may have to come from a disk, from a FUSE server, or
  * from a thread of the application (userfaultfd). So a job runs without locks, and not in
- * the loop thread: a poller runs it before its poll returns, or a thread that is started
- * for jobs and ends when there are none. Up to JOB_THREADS jobs may run at the same time;
- * the order of jobs is not kept. */
+ * the loop thread: a poller that waits for its result anyway runs it before its poll
+ * returns, or a thread that is started for jobs and ends when there are none. Up to
+ * JOB_THREADS jobs may run at the same time; the order of jobs is not kept. */
 #ifndef ANYRDMA_BASE_JOB_H
 #define ANYRDMA_BASE_JOB_H
 
@@ -25,14 +25,19 @@ struct job {
 
 void job_init(struct job *j, void (*run)(struct job *j));
 
-/* Runs it soon. It must not be posted already. Any lock may be held. */
-void job_post(struct job *j);
+/* Runs it soon. It must not be posted already. Any lock may be held. `cq` is the CQ
+ * whose pollers wait for it anyway, or NULL: who polls another must not wait for it. */
+void job_post(struct job *j, const void *cq);
 
-/* Jobs that this thread posts between begin and end are run by job_run_collected(), in
- * this thread, once. Not nested. */
-void job_collect_begin(void);
+/* Jobs for this CQ that this thread posts between begin and end are run by
+ * job_run_collected(), in this thread, once. Not nested. */
+void job_collect_begin(const void *cq);
 void job_collect_end(void);
-bool job_collected(void);
+extern _Thread_local bool job_any_ __attribute__((tls_model("initial-exec"))); /* job.c's */
+static inline bool job_collected(void)
+{
+	return __builtin_expect(job_any_, 0);
+}
 /* No lock is held. */
 void job_run_collected(void);
 

@@ -415,7 +415,7 @@ __attribute__((noinline)) static void run_group(struct poll_group *g)
 	if (!g->leased && g->unleased_polls >= LEASE_AFTER &&
 	    (!g->forbid || loop_now() >= g->forbid_until))
 		lease_begin(g);
-	job_collect_begin();
+	job_collect_begin(g->cq);
 	if (n <= DIRECT_MAX) {
 		moved = run_all(g, false);
 	} else {

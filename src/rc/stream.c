@@ -159,7 +159,7 @@ void stream_execute_later(struct stream *s)
 		return;
 	s->execute_posted = true;
 	stream_get(s);
-	job_post(&s->execute);
+	job_post(&s->execute, s->qp ? s->qp->poll_cq : NULL);
 }
 
 static void close_step(struct stream *s);

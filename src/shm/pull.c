@@ -126,6 +126,6 @@ int pull_receive(struct stream *s, const volatile void *rec, const struct rec_st
 		return rx_frame_end(s, RC_BY_REFERENCE);
 	f->n = n;
 	stream_get(s);
-	job_post(&f->job);
+	job_post(&f->job, s->qp->poll_cq);
 	return 0;
 }

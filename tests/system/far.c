@@ -12,6 +12,7 @@
 
 struct far_board *board;
 struct side far_side[FAR_PAIRS];
+struct side_opt far_opt;
 bool far_rtr, far_bare, far_refused;
 
 /* Where Yama is at work, direct access is for those who ask for it. */
@@ -105,6 +106,8 @@ void far_open(int who, unsigned n)
 		*s = side_with(1000 * (unsigned)who + i,
 			       (struct side_opt){ .sge = 4,
 						  .recv_sge = 4,
+						  .srq = far_opt.srq,
+						  .channel = far_opt.channel,
 						  .bare = who && far_bare });
 		board->qpn[who][i] = s->qp->qp_num;
 		if (who && !far_bare) {

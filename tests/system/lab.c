@@ -50,7 +50,7 @@ void peer_say_u64(struct peer *p, uint64_t v)
 	peer_say_u32(p, (uint32_t)(v >> 32));
 }
 
-static char hear(struct peer *p)
+char peer_hear_any(struct peer *p)
 {
 	struct pollfd fd = { .fd = p->in, .events = POLLIN };
 	char c;
@@ -65,7 +65,7 @@ static char hear(struct peer *p)
 
 void peer_hear(struct peer *p, char c)
 {
-	char got = hear(p);
+	char got = peer_hear_any(p);
 
 	if (got != c)
 		FAIL("the other process says '%c', wanted '%c'", got, c);
@@ -73,7 +73,7 @@ void peer_hear(struct peer *p, char c)
 
 void peer_await(struct peer *p, char c)
 {
-	while (hear(p) != c)
+	while (peer_hear_any(p) != c)
 		;
 }
 
@@ -82,7 +82,7 @@ uint32_t peer_hear_u32(struct peer *p)
 	uint32_t v = 0;
 
 	for (int i = 0; i < 4; i++)
-		v |= (uint32_t)(uint8_t)hear(p) << (8 * i);
+		v |= (uint32_t)(uint8_t)peer_hear_any(p) << (8 * i);
 	return v;
 }
 

@@ -22,6 +22,7 @@ void peer_say_u32(struct peer *p, uint32_t v);
 void peer_say_u64(struct peer *p, uint64_t v);
 /* Waits; another byte, or the other side's end, fails the case. */
 void peer_hear(struct peer *p, char c);
+char peer_hear_any(struct peer *p); /* whatever it is */
 /* The same, passing over what was said before it. */
 void peer_await(struct peer *p, char c);
 uint32_t peer_hear_u32(struct peer *p);

@@ -1,0 +1,516 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* The end of a QP, of its memory, of its peer or of the process, while a copy stands in the
+ * middle, as a page of the application's memory does not come: who takes memory back waits
+ * for the copy, and nobody else does. */
+#include "late.h"
+#include "meanwhile.h"
+
+#include <signal.h>
+#include <sys/socket.h>
+
+enum { MIB = 1 << 20, BIG = 4 * MIB, LATE_AT = 2 * MIB, WRS = 4, RECV = 50 };
+
+static struct conf_buf big;
+static struct late late;
+static struct third third;
+static struct peer target;
+
+/* ---- the target ------------------------------------------------------------------------ */
+
+/* What was written is what was posted, page by page: nothing that came into the source
+ * later. */
+static char written(void)
+{
+	uint8_t *want = malloc(BIG);
+	char ok = 'y';
+
+	MUST(want);
+	conf_pattern(want, BIG, 7);
+	for (size_t at = 0; at < BIG; at += LATE_PAGE)
+		if (memcmp(big.p + at, want + at, LATE_PAGE) &&
+		    !conf_is_fill(big.p + at, 0, LATE_PAGE))
+			ok = 'n';
+	free(want);
+	return ok;
+}
+
+static void *write_to_case(void *arg)
+{
+	struct ibv_sge sge = conf_sge(&big, 0, BIG);
+	struct ibv_send_wr wr = conf_rdma(1, IBV_WR_RDMA_WRITE, &sge, 1,
+					  (void *)(uintptr_t)board->addr[3], board->rkey[3]);
+
+	OK(conf_post(far_side[0].qp, &wr));
+	return arg;
+}
+
+/* The link to the case and to every other process; this one lives. */
+static void break_links(void)
+{
+	for (int fd = 3; fd < 2048; fd++) {
+		int domain = 0;
+		socklen_t len = sizeof(domain);
+
+		if (!getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &len) && domain == AF_UNIX)
+			shutdown(fd, SHUT_RDWR);
+	}
+}
+
+static void command(struct peer *me, char c)
+{
+	switch (c) {
+	case 's':
+		conf_pattern(big.p, BIG, 5);
+		for (unsigned i = 0; i < WRS; i++)
+			OK(conf_send(far_side[0].qp, i, &big, 0, BIG));
+		break;
+	case 'v':
+		peer_say(me, written());
+		break;
+	case 'w': /* stands in the middle of a write */
+		conf_pattern(big.p, BIG, 7);
+		late_take(&late, big.p + LATE_AT);
+		conf_thread(write_to_case, NULL);
+		late_wanted(&late);
+		peer_say(me, 'w');
+		break;
+	case 'g':
+		late_give(&late);
+		break;
+	case 'b':
+		break_links();
+		break;
+	default:
+		FAIL("no such command: '%c'", c);
+	}
+}
+
+/* Pair 2 of the board names its memory. */
+static void target_serves(struct peer *me, void *arg)
+{
+	char c;
+
+	(void)arg;
+	far_open(1, 2);
+	big = conf_buf(dev.pd, BIG, CONF_RW);
+	board->addr[2] = (uintptr_t)big.p;
+	board->rkey[2] = big.mr->rkey;
+	far_meet();
+	while ((c = meanwhile_serve(me, &far_side[1])) != 'x')
+		command(me, c);
+}
+
+/* ---- the case --------------------------------------------------------------------------- */
+
+static void begin(void)
+{
+	late_need();
+	third_start(&third);
+	target = far_start(target_serves, NULL);
+	far_open(0, 2);
+	big = conf_buf(dev.pd, BIG, CONF_RW);
+	board->addr[3] = (uintptr_t)big.p;
+	board->rkey[3] = big.mr->rkey;
+	far_meet();
+	third_join(&third);
+}
+
+static void end(void)
+{
+	third_end(&third);
+	far_end(&target);
+}
+
+enum op { WRITE, READ, RECEIVE };
+
+/* In one call, which returns before it gets to the page. */
+static void post_all(enum op op)
+{
+	struct ibv_sge sge = conf_sge(&big, 0, BIG);
+	struct ibv_send_wr wr[WRS];
+
+	for (unsigned i = 0; i < WRS; i++) {
+		wr[i] = conf_rdma(i, op == WRITE ? IBV_WR_RDMA_WRITE : IBV_WR_RDMA_READ, &sge,
+				  1, (void *)(uintptr_t)board->addr[2], board->rkey[2]);
+		wr[i].next = i + 1 < WRS ? &wr[i + 1] : NULL;
+	}
+	OK(conf_post(far_side[0].qp, wr));
+}
+
+/* WRS requests, of which the first stands. */
+static void stand(enum op op)
+{
+	conf_pattern(big.p, BIG, 7);
+	late_take(&late, big.p + LATE_AT);
+	if (op != RECEIVE)
+		OK(conf_recv(far_side[0].qp, RECV, &far_side[0].b, 0, 100));
+	for (unsigned i = 0; i < WRS && op == RECEIVE; i++)
+		OK(conf_recv(far_side[0].qp, i, &big, 0, BIG));
+	if (op == RECEIVE)
+		peer_say(&target, 's');
+	else
+		post_all(op);
+	late_wanted(&late);
+}
+
+/* The first may have been done. The others were not, each is told once and in order. */
+static void flushed(enum op op, int first)
+{
+	unsigned n = 0, receives = 0, want = WRS + (op != RECEIVE);
+	struct ibv_wc wc;
+
+	for (unsigned i = 0; i < want; i++) {
+		conf_wc(far_side[0].cq, &wc);
+		if (op != RECEIVE && wc.wr_id == RECV) {
+			EQ(wc.status, IBV_WC_WR_FLUSH_ERR);
+			receives++;
+			continue;
+		}
+		EQ(wc.wr_id, n);
+		EQ(wc.status, n ? IBV_WC_WR_FLUSH_ERR : first);
+		n++;
+	}
+	EQ(n, WRS);
+	EQ(receives, op != RECEIVE);
+}
+
+/* It is the application's again. */
+static void memory_is_ours(enum op op)
+{
+	memset(big.p, 0xdd, BIG);
+	conf_wc_none(far_side[0].cq, CONF_QUIET);
+	CHECK(conf_is_fill(big.p, 0xdd, BIG));
+	if (op != WRITE)
+		return;
+	peer_say(&target, 'v');
+	peer_hear(&target, 'y');
+}
+
+static void others_work(void)
+{
+	meanwhile_works(&target, &far_side[1]);
+	third_works(&third);
+}
+
+/* ---- the QP ends ------------------------------------------------------------------------- */
+
+enum how { TO_ERR, TO_RESET, DESTROY };
+
+static atomic_bool ended;
+
+static void *end_qp(void *arg)
+{
+	enum how how = *(enum how *)arg;
+
+	if (how == DESTROY)
+		OK(ibv_destroy_qp(far_side[0].qp));
+	else
+		EQ(to_state(&far_side[0], how == TO_ERR ? IBV_QPS_ERR : IBV_QPS_RESET), 0);
+	atomic_store(&ended, true);
+	return NULL;
+}
+
+static void qp_ends(enum op op, enum how how)
+{
+	pthread_t thread;
+
+	begin();
+	stand(op);
+	thread = conf_thread(end_qp, &how);
+	conf_blocked(thread);
+	CHECK(!atomic_load(&ended));
+	others_work();
+	EQ(ibv_poll_cq(far_side[0].cq, 1, &(struct ibv_wc){ 0 }), 0);
+	CHECK(!atomic_load(&ended));
+	late_give(&late);
+	conf_join(thread);
+	if (how == TO_ERR)
+		flushed(op, IBV_WC_WR_FLUSH_ERR);
+	memory_is_ours(op);
+	others_work();
+	end();
+}
+
+static void write_to_err(void)
+{
+	qp_ends(WRITE, TO_ERR);
+}
+
+static void write_to_reset(void)
+{
+	qp_ends(WRITE, TO_RESET);
+}
+
+static void write_destroyed(void)
+{
+	qp_ends(WRITE, DESTROY);
+}
+
+static void read_to_err(void)
+{
+	qp_ends(READ, TO_ERR);
+}
+
+static void read_to_reset(void)
+{
+	qp_ends(READ, TO_RESET);
+}
+
+static void read_destroyed(void)
+{
+	qp_ends(READ, DESTROY);
+}
+
+static void receive_to_err(void)
+{
+	qp_ends(RECEIVE, TO_ERR);
+}
+
+static void receive_to_reset(void)
+{
+	qp_ends(RECEIVE, TO_RESET);
+}
+
+static void receive_destroyed(void)
+{
+	qp_ends(RECEIVE, DESTROY);
+}
+
+/* ---- its memory is taken back -------------------------------------------------------------- */
+
+static void memory_goes(enum op op)
+{
+	struct ibv_wc wc;
+	pthread_t thread;
+
+	begin();
+	stand(op);
+	thread = far_dereg(big.mr);
+	conf_blocked(thread);
+	others_work();
+	EQ(ibv_poll_cq(far_side[0].cq, 1, &wc), 0);
+	late_give(&late);
+	conf_join(thread);
+	conf_wc(far_side[0].cq, &wc); /* the rest of it may still have been possible */
+	CHECK(wc.status == IBV_WC_SUCCESS || wc.status == IBV_WC_LOC_PROT_ERR);
+	WAIT_FOR(conf_qp_state(far_side[0].qp) == IBV_QPS_ERR);
+	conf_settle();
+	memset(big.p, 0xdd, BIG);
+	conf_settle();
+	CHECK(conf_is_fill(big.p, 0xdd, BIG));
+	end();
+}
+
+static void source_deregistered(void)
+{
+	memory_goes(WRITE);
+}
+
+static void sink_deregistered(void)
+{
+	memory_goes(READ);
+}
+
+static void receive_deregistered(void)
+{
+	memory_goes(RECEIVE);
+}
+
+/* ---- the peer ends ------------------------------------------------------------------------- */
+
+/* Requests fail with the first; receives wait for the application to end the QP. */
+static void peer_goes(enum op op, bool killed)
+{
+	struct ibv_wc wc;
+
+	begin();
+	stand(op);
+	if (killed)
+		peer_kill(&target);
+	else
+		peer_say(&target, 'b');
+	third_works(&third);
+	EQ(ibv_poll_cq(far_side[0].cq, 1, &wc), 0);
+	late_give(&late);
+	if (op != RECEIVE) {
+		flushed(op, IBV_WC_RETRY_EXC_ERR);
+	} else {
+		conf_settle();
+		if (ibv_poll_cq(far_side[0].cq, 1, &wc)) { /* all of it was fetched */
+			EQ(wc.wr_id, 0);
+			EQ(wc.status, IBV_WC_SUCCESS);
+			CHECK(conf_pattern_ok(big.p, BIG, 5));
+		}
+		EQ(to_state(&far_side[0], IBV_QPS_ERR), 0);
+	}
+	memset(big.p, 0xdd, BIG);
+	conf_settle();
+	CHECK(conf_is_fill(big.p, 0xdd, BIG));
+	third_works(&third);
+	if (!killed)
+		peer_kill(&target);
+	third_end(&third);
+}
+
+static void write_killed(void)
+{
+	peer_goes(WRITE, true);
+}
+
+static void read_killed(void)
+{
+	peer_goes(READ, true);
+}
+
+static void receive_killed(void)
+{
+	peer_goes(RECEIVE, true);
+}
+
+static void write_broken(void)
+{
+	peer_goes(WRITE, false);
+}
+
+static void read_broken(void)
+{
+	peer_goes(READ, false);
+}
+
+static void receive_broken(void)
+{
+	peer_goes(RECEIVE, false);
+}
+
+/* ---- the peer stands in our memory ----------------------------------------------------------- */
+
+static char state_of(pid_t pid)
+{
+	char path[64], state = 0;
+	FILE *f;
+
+	snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
+	MUST(f = fopen(path, "re"));
+	EQ(fscanf(f, "%*d (%*[^)]) %c", &state), 1);
+	fclose(f);
+	return state;
+}
+
+/* Not all of its threads: the kernel does not stop the one that waits for a page. */
+static void stop_others(struct peer *p)
+{
+	peer_signal(p, SIGSTOP);
+	WAIT_FOR(state_of(p->pid) == 'T');
+}
+
+/* The peer is stopped in the middle of a write. What takes the memory back waits for it, and
+ * nobody else does. */
+static void peer_stands(bool dereg, bool killed)
+{
+	enum how how = DESTROY;
+	pthread_t thread;
+
+	begin();
+	peer_say(&target, 'w');
+	peer_hear(&target, 'w');
+	stop_others(&target);
+	thread = dereg ? far_dereg(big.mr) : conf_thread(end_qp, &how);
+	conf_blocked(thread);
+	CHECK(!atomic_load(&ended));
+	third_works(&third);
+	OK(conf_send(far_side[1].qp, 3, &far_side[1].b, 0, 100)); /* waits in the ring */
+	third_works(&third);
+	if (killed) {
+		peer_kill(&target);
+	} else {
+		peer_go_on(&target);
+		meanwhile_message(&third.peer, &third.s);
+		CHECK(!atomic_load(&ended));
+		peer_say(&target, 'g');
+	}
+	conf_join(thread);
+	memset(big.p, 0xdd, BIG);
+	conf_settle();
+	CHECK(conf_is_fill(big.p, 0xdd, BIG));
+	if (!killed)
+		peer_kill(&target);
+	third_works(&third);
+	third_end(&third);
+}
+
+static void dereg_waits_for_peer(void)
+{
+	peer_stands(true, false);
+}
+
+static void destroy_waits_for_peer(void)
+{
+	peer_stands(false, false);
+}
+
+static void dereg_until_peer_is_killed(void)
+{
+	peer_stands(true, true);
+}
+
+static void destroy_until_peer_is_killed(void)
+{
+	peer_stands(false, true);
+}
+
+/* ---- the process ends ------------------------------------------------------------------------ */
+
+static void target_exits(struct peer *me, void *arg)
+{
+	(void)arg;
+	far_open(1, 1);
+	big = conf_buf(dev.pd, BIG, CONF_RW);
+	far_meet();
+	late_take(&late, big.p + LATE_AT);
+	peer_hear(me, 'w');
+	conf_thread(write_to_case, NULL);
+	late_wanted(&late);
+	OK(conf_recv(far_side[0].qp, 1, &big, 0, BIG)); /* the page is not needed for that */
+}
+
+static void exit_does_not_wait(void)
+{
+	late_need();
+	target = far_start(target_exits, NULL);
+	far_open(0, 1);
+	big = conf_buf(dev.pd, BIG, CONF_RW);
+	board->addr[3] = (uintptr_t)big.p;
+	board->rkey[3] = big.mr->rkey;
+	far_meet();
+	peer_say(&target, 'w');
+	peer_end(&target);
+	conf_buf_free(&big);
+}
+
+static const struct conf_case cases[] = {
+	CASE(write_to_err),
+	CASE(write_to_reset),
+	CASE(write_destroyed),
+	CASE(read_to_err),
+	CASE(read_to_reset),
+	CASE(read_destroyed),
+	CASE(receive_to_err),
+	CASE(receive_to_reset),
+	CASE(receive_destroyed),
+	CASE(source_deregistered),
+	CASE(sink_deregistered),
+	CASE(receive_deregistered),
+	CASE(write_killed),
+	CASE(read_killed),
+	CASE(receive_killed),
+	CASE(write_broken),
+	CASE(read_broken),
+	CASE(receive_broken),
+	CASE(dereg_waits_for_peer),
+	CASE(destroy_waits_for_peer),
+	CASE(dereg_until_peer_is_killed),
+	CASE(destroy_until_peer_is_killed),
+	CASE(exit_does_not_wait),
+};
+
+CONF_MAIN(cases)
