@@ -52,24 +52,30 @@ static bool wait_for_job(void) REQUIRES(jobs.lock)
 	return !list_empty(&jobs.queue);
 }
 
+/* The state may be renewed (base/state.h) while this thread waits or runs a job. Then the
+ * counts and the queue are those of other threads. */
 static void *job_thread(void *arg)
 {
+	const uint32_t generation = (uint32_t)(uintptr_t)arg;
 	struct job *j;
 
 	lock_get(&jobs.lock);
-	while (wait_for_job()) {
+	while (wait_for_job() && !state_is_old(generation)) {
 		j = list_entry(list_pop(&jobs.queue), struct job, node);
 		jobs.nqueue--;
 		jobs.idle--;
 		lock_put(&jobs.lock);
 		j->run(j);
 		lock_get(&jobs.lock);
-		jobs.idle++;
+		if (!state_is_old(generation))
+			jobs.idle++;
 	}
-	jobs.idle--;
-	jobs.threads--;
+	if (!state_is_old(generation)) {
+		jobs.idle--;
+		jobs.threads--;
+	}
 	lock_put(&jobs.lock);
-	return arg;
+	return NULL;
 }
 
 /* A new thread counts as idle from the beginning. False: there is no thread that will
@@ -80,7 +86,8 @@ static bool thread_for_queue(void) REQUIRES(jobs.lock)
 
 	if (jobs.idle >= jobs.nqueue || jobs.threads == JOB_THREADS)
 		return true;
-	ret = thread_start("anyrdma-copy", job_thread, NULL);
+	ret = thread_start("anyrdma-copy", job_thread,
+			   (void *)(uintptr_t)state_generation());
 	if (!ret) {
 		jobs.threads++;
 		jobs.idle++;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include "base/be.h"
 #include "base/log.h"
+#include "base/state.h"
 #include "dev/gid.h"
 #include "dev/verbs.h"
 
@@ -8,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static atomic_int count;
+static atomic_int count PROCESS_STATE;
 
 int ah_check(const struct ibv_ah_attr *a)
 {

@@ -44,6 +44,25 @@ static bool has_failed(void)
 	return ibv_query_device(c.a->verbs, &attr) == ENODEV;
 }
 
+/* More than the call that posts carries out by itself. */
+static void works_in_another_thread(void)
+{
+	static uint8_t mem[2][4 << 20];
+	const size_t len = sizeof(mem[0]);
+	struct ibv_mr *from, *to;
+	struct ibv_sge sge;
+	struct ibv_send_wr wr;
+
+	MUST(from = ibv_reg_mr(c.a->pd, mem[0], len, CONF_RW));
+	MUST(to = ibv_reg_mr(c.p->pd, mem[1], len, CONF_RW));
+	sge = (struct ibv_sge){ (uintptr_t)mem[0], (uint32_t)len, from->lkey };
+	wr = conf_rdma(4, IBV_WR_RDMA_WRITE, &sge, 1, mem[1], to->rkey);
+	OK(conf_post(c.a->qp, &wr));
+	conf_wc_ok(c.a->send_cq, 4);
+	OK(ibv_dereg_mr(from));
+	OK(ibv_dereg_mr(to));
+}
+
 static void works_anew(void)
 {
 	memset(&c, 0, sizeof(c));
@@ -188,12 +207,33 @@ static void many_times(void)
 	works_anew();
 }
 
+/* Threads for copies wait for their next job meanwhile, and end some time after. */
+static void with_threads_for_copies(void)
+{
+	expect_errors();
+	for (int i = 0; i < 3; i++) {
+		memset(&c, 0, sizeof(c));
+		memset(&b, 0, sizeof(b));
+		start();
+		works_in_another_thread();
+		closefrom(3);
+	}
+	memset(&c, 0, sizeof(c));
+	memset(&b, 0, sizeof(b));
+	start();
+	works_in_another_thread();
+	sleep(2); /* those of before have ended */
+	works_in_another_thread();
+	conf_pair_close(&c);
+}
+
 static const struct conf_case cases[] = {
 	CASE(noticed_by_a_call),
 	CASE(noticed_by_the_cm),
 	CASE(noticed_by_opening),
 	CASE(noticed_by_the_thread),
 	CASE(many_times),
+	CASE(with_threads_for_copies),
 };
 
 CONF_MAIN(cases)

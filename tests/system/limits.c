@@ -8,6 +8,7 @@
 
 #include <malloc.h>
 #include <sys/resource.h>
+#include <sys/wait.h>
 
 #ifdef CONF_SANITIZER
 enum { CYCLES = 3000, MOST = 2000 };
@@ -497,6 +498,43 @@ static void a_number_again(void)
 	close_all();
 }
 
+/* A forked child may have as many as any process, whatever the parent has. */
+static void those_of_a_parent(void)
+{
+	struct ibv_device_attr a;
+	int status, n = 0;
+	void **ah;
+	pid_t pid;
+
+	if (!conf_user_device())
+		SKIP("undefined elsewhere");
+#ifdef CONF_TSAN
+	SKIP("TSan ends a child that starts threads");
+#endif
+	open_device();
+	OK(ibv_query_device(dev.ctx, &a));
+	MUST(ah = calloc((size_t)a.max_ah, sizeof(*ah)));
+	while (n < a.max_ah) {
+		MUST(ah[n] = make_ah());
+		n++;
+	}
+	CHECK(!make_ah());
+	fflush(NULL);
+	pid = fork();
+	if (!pid) {
+		memset(&dev, 0, sizeof(dev)); /* the parent's */
+		open_device();
+		MUST(make_ah());
+		_exit(0);
+	}
+	EQ(waitpid(pid, &status, 0), pid);
+	EQ(status, 0);
+	while (n)
+		OK(free_ah(ah[--n]));
+	free(ah);
+	close_device();
+}
+
 static const struct conf_case cases[] = {
 	LONG_CASE(nothing_is_left_over, 120),
 	LONG_CASE(as_many_as_promised, 120),
@@ -505,6 +543,7 @@ static const struct conf_case cases[] = {
 	CASE(qp_numbers_rest),
 	CASE(keys_rest),
 	CASE(a_number_again),
+	CASE(those_of_a_parent),
 };
 
 CONF_MAIN(cases)
