@@ -108,6 +108,7 @@ void far_open(int who, unsigned n)
 						  .recv_sge = 4,
 						  .srq = far_opt.srq,
 						  .channel = far_opt.channel,
+						  .cqe = far_opt.cqe,
 						  .bare = who && far_bare });
 		board->qpn[who][i] = s->qp->qp_num;
 		if (who && !far_bare) {

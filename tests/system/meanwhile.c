@@ -145,6 +145,7 @@ static void third_run(struct peer *me, void *arg)
 	open_device();
 	new_side(me, &s);
 	EQ(meanwhile_serve(me, &s), 'x');
+	side_free(&s);
 }
 
 void third_start(struct third *t)

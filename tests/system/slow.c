@@ -28,6 +28,14 @@ static void serve_until_end(struct peer *me)
 		case 'v': /* what was written */
 			peer_say(me, conf_pattern_ok(big.p, peer_hear_u32(me), 7) ? 'y' : 'n');
 			break;
+		case 'i':
+			for (unsigned i = 0; i < 2; i++)
+				OK(conf_recv(far_side[0].qp, 10 + i, &far_side[0].b, 0, 0));
+			break;
+		case 'I':
+			for (unsigned i = 0; i < 2; i++)
+				conf_wc_ok(far_side[0].cq, 10 + i);
+			break;
 		case 'l':
 			late_take(&late, big.p + peer_hear_u32(me));
 			peer_say(me, 'l');
@@ -105,6 +113,8 @@ static void *post(void *arg)
 static pthread_t post_some(int op, unsigned n)
 {
 	opcode = op;
+	if (op == IBV_WR_RDMA_WRITE_WITH_IMM)
+		peer_say(&target, 'i');
 	nposts = n;
 	return conf_thread(post, NULL);
 }
@@ -115,6 +125,8 @@ static void check_data(void)
 		CHECK(conf_pattern_ok(big.p, big.len, 5));
 		return;
 	}
+	if (opcode == IBV_WR_RDMA_WRITE_WITH_IMM)
+		peer_say(&target, 'I');
 	peer_say(&target, 'v');
 	peer_say_u32(&target, (uint32_t)big.len);
 	peer_hear(&target, 'y');
@@ -170,6 +182,11 @@ static void write_stands_at_once(void)
 static void write_stands_at_its_end(void)
 {
 	one_stands(IBV_WR_RDMA_WRITE, BIG - LATE_PAGE, false);
+}
+
+static void immediate_stands(void)
+{
+	one_stands(IBV_WR_RDMA_WRITE_WITH_IMM, 2 * MIB, false);
 }
 
 static void read_stands(void)
@@ -368,6 +385,7 @@ static void target_comes_late(struct peer *me, void *arg)
 	EQ(to_rts(&s), 0);
 	EQ(meanwhile_serve(me, &far_side[0]), 'x');
 	CHECK(conf_pattern_ok(big.p, BIG, 7));
+	side_free(&s);
 }
 
 /* Much was posted when the QP gets its connection. */
@@ -419,6 +437,7 @@ static const struct conf_case cases[] = {
 	CASE(write_stands_asleep),
 	CASE(write_stands_at_once),
 	CASE(write_stands_at_its_end),
+	CASE(immediate_stands),
 	CASE(read_stands),
 	CASE(read_stands_asleep),
 	CASE(read_stands_at_once),

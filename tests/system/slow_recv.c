@@ -253,6 +253,30 @@ static void second_goes_on(void)
 	EQ(atomic_load(&taker.n), 0);
 	late_give(&late);
 	taker_end(&taker);
+	conf_buf_free(&two);
+	end();
+}
+
+/* There is no room for the completion when the copy ends. */
+static void queue_is_full(void)
+{
+	unsigned n;
+
+	begin((struct side_opt){ .cqe = 4 });
+	n = (unsigned)far_side[0].cq->cqe;
+	CHECK(n <= 16);
+	OK(conf_recv(far_side[0].qp, 50, &big, 0, LEN));
+	OK(conf_recv(far_side[0].qp, 51, &far_side[0].b, 0, SMALL));
+	late_take(&late, big.p + MIB);
+	peer_say(&target, 'l');
+	late_wanted(&late);
+	for (unsigned i = 0; i < n; i++)
+		far_post(0, IBV_WR_RDMA_WRITE, i, 0, 8);
+	others_work();
+	late_give(&late);
+	conf_async(dev.ctx, IBV_EVENT_CQ_ERR, far_side[0].cq);
+	conf_qp_wait(far_side[0].qp, IBV_QPS_ERR);
+	others_work();
 	end();
 }
 
@@ -266,6 +290,7 @@ static const struct conf_case cases[] = {
 	CASE(by_descriptor),
 	CASE(another_is_polled),
 	CASE(second_goes_on),
+	CASE(queue_is_full),
 };
 
 CONF_MAIN(cases)
