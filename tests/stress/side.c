@@ -30,7 +30,9 @@ static void memory_open(struct side *s)
 			IBV_ACCESS_REMOTE_ATOMIC;
 	size_t small = (sh->o.small + 2 * 4096) & ~4095ul;
 
-	s->ep_mem_len = sh->o.links * (3 * (size_t)sh->o.arena + 2 * CELL);
+	/* At the end is nobody's: an answer whose place goes beyond it (F_LBEYOND) may be
+	 * stored as far as it has room. */
+	s->ep_mem_len = sh->o.links * (3 * (size_t)sh->o.arena + 2 * CELL) + small;
 	s->slot_len = (sh->o.max_size + 2 * 4096ul) & ~4095ul;
 	s->slots_len = 2 * sh->o.tokens * s->slot_len;
 	s->ep_mem = pages(s->ep_mem_len);
