@@ -129,6 +129,19 @@ static bool finish_locked(struct stream *s, struct wqe *w)
 	return true;
 }
 
+/* What appears in the peer's memory may tell it that its request was received, and it may
+ * disconnect at once: the acknowledgement that it asked for goes first. False: it cannot. */
+static bool ack_first(struct stream *s)
+{
+	const struct rc_rx *rx = &s->rx;
+
+	lock_assert_held(&s->lock);
+	if (!rx->ack_asked)
+		return true;
+	return !rx->nak && rx->resp_head == rx->resp_tail && s->carrier->send_ack &&
+	       s->carrier->send_ack(s);
+}
+
 bool execute_next_locked(struct stream *s, uint32_t *left)
 {
 	enum { LEAST = 4096 }; /* what a small one costs, as bytes of a large one */
@@ -155,13 +168,15 @@ bool execute_next_locked(struct stream *s, uint32_t *left)
 		return false;
 	}
 	tx->more = !*left;
-	if (tx->more)
+	if (tx->more || (!tx->execute_off && !ack_first(s)))
 		return false;
 	len = w->length - tx->execute_off;
 	len = len < *left ? len : *left;
 	tx->execute_not = run(s, w, len);
-	if (!qp_may_receive_locked(qp))
-		return false; /* it will be flushed */
+	/* It will be flushed, unless it is done. */
+	if (!qp_may_receive_locked(qp) &&
+	    (qp->flushed || tx->execute_not || tx->execute_off + len != w->length))
+		return false;
 	if (tx->execute_not) {
 		tx->execute_off = w->begun = 0;
 		return false;
