@@ -183,6 +183,17 @@ static void entry_settle(struct dev_qp *qp)
 	share_qp_wait(share_id);
 }
 
+static void before_err(struct dev_qp *qp)
+{
+	const struct dev_transport *tr;
+
+	lock_get(&qp->lock);
+	tr = qp->tr;
+	lock_put(&qp->lock);
+	if (tr && tr->receive)
+		tr->receive(qp);
+}
+
 static void enter_err(struct dev_qp *qp)
 {
 	const struct dev_transport *tr;
@@ -367,6 +378,8 @@ int qp_modify(struct dev_qp *qp, const struct ibv_qp_attr *attr, int mask)
 	to_init = from == IBV_QPS_RESET && to == IBV_QPS_INIT;
 	if (!ret && to_init)
 		ret = enter_init(qp);
+	if (!ret && to == IBV_QPS_ERR && from != to)
+		before_err(qp);
 	/* The state may have become ERR meanwhile: apply() checks the table again. */
 	if (!ret)
 		ret = apply(qp, attr, mask, &from, &to);

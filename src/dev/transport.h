@@ -23,7 +23,7 @@
  * without locks of the transport, and does not wait for a peer. It may wait for another
  * thread of this process that holds a lock of the transport.
  *
- * listen, attach, stop and detach of one QP are never called at the same time (the device
+ * listen, attach, receive, stop and detach of one QP are never called at the same time (the device
  * holds qp->modify_lock). kick, post_locked and recv_posted come in any thread, at any
  * time from attach() on. They may still come while stop() or detach() runs, and after it;
  * then they find nothing to do. None comes after the QP is destroyed. */
@@ -52,6 +52,11 @@ struct dev_transport {
 	 * memory, no descriptor) refuses the transition; the transport has forgotten the
 	 * QP. */
 	int (*attach)(struct dev_qp *qp);
+
+	/* ibv_modify_qp() is about to move the QP to ERR, and the work that has not
+	 * completed will be flushed: receives what the peer has sent by now, so that work
+	 * which it has answered completes. May be NULL. */
+	void (*receive)(struct dev_qp *qp);
 
 	/* ibv_modify_qp() has moved the QP to ERR (the state is set). After return the
 	 * transport uses neither its WQEs nor the memory that they name. The connection

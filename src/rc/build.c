@@ -481,6 +481,9 @@ void rc_build(struct stream *s, struct rc_build *b)
 	int ret;
 
 	cursor_load(s, &c);
+	/* A control message may announce the end: what was done before it is known then. */
+	if (c.ack && !list_empty(&s->tx.ctl) && !b->full(b, s))
+		add_number(b, s, &c, CTL_ACK);
 	add_ctl(b, s, &c);
 	if (c.ack && !b->full(b, s) &&
 	    (s->rx.ack_now || b->nframes || c.resp != s->rx.resp_tail || c.nak || c.recv_posted ||

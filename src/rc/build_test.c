@@ -384,8 +384,9 @@ static void loaded_order(struct end *e)
 {
 	const struct fake_frame *f;
 
-	CHECK(hear_ctl(e, CTL_USER, 0));
+	/* DREQ does not overtake what was done before it. */
 	CHECK(hear_ctl(e, CTL_ACK, RQ_PSN + 1));
+	CHECK(hear_ctl(e, CTL_USER, 0));
 	past_resync(e);
 	CHECK(hear(e, RC_READ_RESP)); /* and by turns */
 	CHECK(hear(e, RC_SEND));

@@ -72,6 +72,10 @@ struct rc_carrier {
 	 * that receives for many streams at once does that on its own (stream_after()), and
 	 * only goes on here. */
 	bool (*receive)(struct stream *s);
+	/* Of a carrier that receives for many streams at once: receives all that the peer
+	 * has sent by now. No lock is held; it may wait for other threads that receive. NULL:
+	 * receive() does that. */
+	void (*receive_all)(struct stream *s);
 	/* Payload of a frame that was begun and not sent whole must not be read from the
 	 * QP's memory any more: the carrier copies it. NULL: it sends frames whole. */
 	void (*own_payload)(struct stream *s);
@@ -83,9 +87,10 @@ struct rc_carrier {
 	/* dev_transport.post_locked: with qp->lock, WITHOUT the stream's lock, which it may
 	 * only try. True: all posted work was sent. May be NULL. */
 	bool (*post_locked)(struct stream *s);
-	/* The carrier has set tx.ack_only, and nothing was posted since: sends the
-	 * acknowledgement that is owed. False: send() has to. Only for carriers that set
-	 * tx.ack_only. */
+	/* Nothing but an acknowledgement is to be sent before the next request (the carrier
+	 * has set tx.ack_only, and nothing was posted since; or the next request is to be
+	 * carried out): sends it. False: send() has to. With or without qp->lock. Only for
+	 * carriers that set tx.ack_only or have an executor. */
 	bool (*send_ack)(struct stream *s);
 	/* The carrier may carry out work requests itself. NULL: it does not. */
 	const struct rc_executor *executor;

@@ -147,6 +147,23 @@ static bool finish_locked(struct stream *s, struct wqe *w)
 	return true;
 }
 
+/* What appears in the peer's memory may tell it that its request was received, and it may
+ * disconnect at once: the acknowledgement that it asked for goes first. False: it cannot,
+ * tx_run() has to send it. */
+static bool ack_first(struct stream *s)
+{
+	struct rc_rx *rx = &s->rx;
+
+	lock_assert_held(&s->lock);
+	if (!rx->ack_asked)
+		return true;
+	if (!rx->nak && rx->resp_head == rx->resp_tail && s->carrier->send_ack &&
+	    s->carrier->send_ack(s))
+		return true;
+	rx->ack_now = rx->ack_owed;
+	return false;
+}
+
 /* The request at sq.next, if it may be carried out now; else NULL. */
 static struct wqe *next_locked(struct stream *s)
 {
@@ -183,10 +200,14 @@ static bool step_locked(struct stream *s, struct wqe *w, uint32_t *left)
 	uint32_t len = w->length - tx->execute_off;
 
 	lock_assert_held(&s->lock);
+	if (!tx->execute_off && !ack_first(s))
+		return false;
 	len = len < *left ? len : *left;
 	tx->execute_not = run(s, w, len);
-	if (!qp_may_receive_locked(s->qp))
-		return false; /* it will be flushed, or was */
+	/* It will be flushed, or was, unless it is done. */
+	if (!qp_may_receive_locked(s->qp) &&
+	    (s->qp->flushed || tx->execute_not || tx->execute_off + len != w->length))
+		return false;
 	if (tx->execute_not) {
 		tx->execute_off = w->begun = 0;
 		return false;

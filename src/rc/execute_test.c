@@ -146,6 +146,90 @@ static void much_in_turns(void)
 	end_free(e);
 }
 
+/* ibv_modify_qp() has set the state, and waits for the stream's lock to flush. */
+static void to_err(struct dev_qp *qp)
+{
+	lock_get(&qp->lock);
+	qp->qp.state = IBV_QPS_ERR;
+	lock_put(&qp->lock);
+}
+
+/* The QP leaves RTS while `len` bytes are moved; then it is flushed. */
+static struct end *disturbed(uint32_t len)
+{
+	struct end *e = end_new(executes);
+	struct stream *s = e->p->s;
+
+	stream_lock(s);
+	e->p->while_running = to_err;
+	stream_unlock(s);
+	post(e, IBV_WR_RDMA_READ, 0, len);
+	CHECK_EQ(qp_to(e, IBV_QPS_ERR), 0);
+	CHECK_EQ(runs(e), 1);
+	return e;
+}
+
+/* Somebody may have seen the last byte: it is no longer work to be flushed. */
+static void what_was_done_is_not_flushed(void)
+{
+	struct end *e = disturbed(RC_EXECUTE_LOCKED + 1);
+
+	CHECK(completes(e, 0, IBV_WC_SUCCESS));
+	end_free(e);
+	e = disturbed(2 * MIB); /* a turn is half of it */
+	CHECK(completes(e, 0, IBV_WC_WR_FLUSH_ERR));
+	end_free(e);
+}
+
+/* A request of the peer, which wants to know that it was received. */
+static void say_send(struct end *e)
+{
+	struct rc_frame f = { .op = RC_SEND, .last = true, .msn = 1, .payload = 10,
+			      .ack_req = true };
+	struct stream *s = e->p->s;
+
+	post_recv(e, 9, 100);
+	fake_say(e->p, &f, NULL);
+	CHECK(completes(e, 9, IBV_WC_SUCCESS));
+	stream_lock(s);
+	CHECK(s->rx.ack_owed && s->rx.ack_asked);
+	stream_unlock(s);
+}
+
+static bool ran_acked(struct end *e)
+{
+	struct stream *s = e->p->s;
+	bool acked;
+
+	stream_lock(s);
+	acked = e->p->run[0].acked;
+	stream_unlock(s);
+	return acked;
+}
+
+/* What is moved may be the answer: the acknowledgement goes before it. */
+static void an_acknowledgement_goes_first(void)
+{
+	struct end *e = end_new(executes);
+
+	say_send(e);
+	post(e, IBV_WR_RDMA_WRITE, 0, 100);
+	CHECK(completes(e, 0, IBV_WC_SUCCESS));
+	CHECK_EQ(runs(e), 1);
+	CHECK(ran_acked(e));
+	end_free(e);
+
+	e = end_new(executes);
+	say_send(e);
+	e->p->no_room_for_ack = true;
+	post(e, IBV_WR_RDMA_WRITE, 0, 100);
+	CHECK(hear_ctl(e, CTL_ACK, RQ_PSN));
+	past_resync(e);
+	CHECK(hear(e, RC_WRITE));
+	CHECK_EQ(runs(e), 0);
+	end_free(e);
+}
+
 static void empty_ones_are_sent(void)
 {
 	struct end *e = end_new(executes);
@@ -476,6 +560,8 @@ int main(int argc, char **argv)
 	}
 	T_RUN(no_frame_and_no_number);
 	T_RUN(much_in_turns);
+	T_RUN(what_was_done_is_not_flushed);
+	T_RUN(an_acknowledgement_goes_first);
 	T_RUN(empty_ones_are_sent);
 	T_RUN(much_waits_for_answers);
 	T_RUN(a_little_does_not_wait_for_a_send);

@@ -36,6 +36,7 @@ struct fake_frame {
 struct fake_run {
 	uint32_t off, len;
 	bool locked; /* qp->lock was held */
+	bool acked;  /* no acknowledgement was owed */
 };
 
 /* The test's end of a stream. It outlives the stream. Fields are guarded by the stream's
@@ -58,7 +59,8 @@ struct fake_peer {
 	int start_ret, join_ret, watch_ret, run_ret;
 	bool ended;	 /* the peer has ended: discard() */
 	bool finish_now; /* finish() drops the reference at once, else in the loop thread */
-	bool likely, fetches;
+	bool likely, fetches, no_room_for_ack;
+	void (*while_running)(struct dev_qp *qp); /* in run(); or NULL */
 	atomic_bool silent;
 	atomic_bool consuming; /* the peer takes something whenever it is looked at */
 	atomic_uint_least64_t consumed;
@@ -344,10 +346,20 @@ NO_TSA static int fake_run(struct stream *s, const struct wqe *w, uint32_t off,
 	struct fake_run *r = &p->run[p->runs++ % FAKE_RUNS];
 
 	(void)w;
-	*r = (struct fake_run){ off, len, !lock_try(&s->qp->lock) };
+	*r = (struct fake_run){ off, len, !lock_try(&s->qp->lock), !s->rx.ack_owed };
 	if (!r->locked)
 		lock_put(&s->qp->lock);
+	if (p->while_running)
+		p->while_running(s->qp);
 	return p->run_ret;
+}
+
+static bool fake_send_ack(struct stream *s)
+{
+	if (to_fake(s)->no_room_for_ack)
+		return false;
+	resp_acked(s);
+	return true;
 }
 
 static const struct rc_executor fake_executor = { .likely = fake_likely,
@@ -364,6 +376,7 @@ static const struct rc_carrier fake_carrier = {
 	.send = fake_send,
 	.receive = fake_receive,
 	.own_payload = fake_own_payload,
+	.send_ack = fake_send_ack,
 	.refuse = fake_refuse,
 	.watch = fake_watch,
 	.join = fake_join,

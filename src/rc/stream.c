@@ -113,13 +113,20 @@ static void let_in(const struct stream *s)
  * lock. What is more is left to a job. */
 static void run_executing(struct stream *s, uint32_t *left)
 {
+	enum { IN_VAIN = 3 }; /* what has to be sent before it waits for room */
+	uint32_t before;
+
 	lock_assert_held(&s->lock);
-	do {
+	for (int vain = 0; vain < IN_VAIN;) {
+		before = *left;
 		execute_turn(s, left);
-		s->execute_here = *left;
+		vain = *left == before ? vain + 1 : 0;
+		s->execute_here = *left && vain < IN_VAIN;
 		tx_run(s);
 		s->execute_here = false;
-	} while (s->tx.more && !s->tx.executing && *left && s->state == STREAM_OPEN);
+		if (!s->tx.more || s->tx.executing || !*left || s->state != STREAM_OPEN)
+			return;
+	}
 }
 
 void stream_kick(struct stream *s)
@@ -157,6 +164,8 @@ void stream_execute_later(struct stream *s)
 	lock_assert_held(&s->lock);
 	if (!s->tx.more || s->tx.executing || s->execute_posted || s->execute_here)
 		return;
+	if (s->tx.blocked && s->rx.ack_asked)
+		return; /* execute_turn() would do nothing: when there is room */
 	s->execute_posted = true;
 	stream_get(s);
 	job_post(&s->execute, s->qp ? s->qp->poll_cq : NULL);

@@ -73,6 +73,25 @@ static void recv_lost(struct dev_qp *qp)
 	stream_put(s);
 }
 
+/* At most what a peer that never stops could send in the meantime. */
+static void receive(struct dev_qp *qp)
+{
+	enum { PASSES = 16 };
+	struct stream *s = stream_of(qp);
+	bool moved = true;
+
+	if (!s)
+		return;
+	if (s->carrier->receive_all)
+		s->carrier->receive_all(s);
+	for (int i = 0; i < PASSES && moved && !s->carrier->receive_all; i++) {
+		stream_lock(s);
+		moved = stream_progress(s, true);
+		stream_unlock(s);
+	}
+	stream_put(s);
+}
+
 static void stop(struct dev_qp *qp)
 {
 	struct stream *s = stream_of(qp);
@@ -107,6 +126,7 @@ const struct dev_transport rc_transport = {
 	.post_locked = post_locked,
 	.recv_posted = recv_posted,
 	.recv_lost = recv_lost,
+	.receive = receive,
 	.stop = stop,
 	.detach = match_detach,
 };
