@@ -497,7 +497,195 @@ static void server_from_then_on(void)
 	starve_server(true);
 }
 
+/* ---- nobody listens -------------------------------------------------------------- */
+
+/* Refused, by a return value or an event. */
+static void refused(struct sockaddr *to)
+{
+	struct rdma_conn_param param = conf_param();
+	struct side s;
+
+	if (side_open(&s) && !rdma_create_id(s.ch, &s.id, NULL, RDMA_PS_TCP) &&
+	    !rdma_resolve_addr(s.id, NULL, to, 1000) &&
+	    answered(&s, RDMA_CM_EVENT_ADDR_RESOLVED) && !rdma_resolve_route(s.id, 1000) &&
+	    answered(&s, RDMA_CM_EVENT_ROUTE_RESOLVED) && side_objects(&s) &&
+	    !rdma_connect(s.id, &param) && answered(&s, RDMA_CM_EVENT_ESTABLISHED))
+		FAIL("connected to nobody");
+	side_close(&s);
+}
+
+static void starved_caller(struct peer *me, void *arg)
+{
+	conf_sa addr = conf_addr(AF_INET, conf_port(0));
+	struct want *w = arg;
+
+	(void)me;
+	starve(w->n, w->on);
+	refused(SA(addr));
+	fate->met = starve_met();
+	starve(0, false);
+}
+
+/* ---- verbs alone ----------------------------------------------------------------- */
+
+struct objects {
+	struct ibv_context *ctx;
+	struct ibv_pd *pd;
+	struct ibv_td *td;
+	struct ibv_mr *mr;
+	struct ibv_mw *mw;
+	struct ibv_comp_channel *cc;
+	struct ibv_cq *cq;
+	struct ibv_srq *srq;
+	struct ibv_ah *ah;
+	struct ibv_xrcd *xrcd;
+	struct ibv_qp *qp[3]; /* the first two are connected, the last one has the SRQ */
+};
+
+static bool objects_make(struct objects *o)
+{
+	struct ibv_xrcd_init_attr xa = {
+		.comp_mask = IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS,
+		.fd = -1, .oflags = O_CREAT,
+	};
+	struct ibv_srq_init_attr sa = { .attr = { .max_wr = 8, .max_sge = 1 } };
+	struct ibv_qp_init_attr qa = { .qp_type = IBV_QPT_RC, .cap = CONF_CAP(8, 8, 1) };
+	struct ibv_td_init_attr ta = { 0 };
+
+	if (!(o->pd = ibv_alloc_pd(o->ctx)) || !(o->td = ibv_alloc_td(o->ctx, &ta)) ||
+	    !(o->mr = ibv_reg_mr(o->pd, memory, SIZE, CONF_RW)) ||
+	    !(o->mw = ibv_alloc_mw(o->pd, IBV_MW_TYPE_2)) ||
+	    !(o->cc = ibv_create_comp_channel(o->ctx)) ||
+	    !(o->cq = ibv_create_cq(o->ctx, 16, NULL, o->cc, 0)) ||
+	    ibv_resize_cq(o->cq, 64) || !(o->srq = ibv_create_srq(o->pd, &sa)) ||
+	    !(o->xrcd = ibv_open_xrcd(o->ctx, &xa)))
+		return false;
+	qa.send_cq = qa.recv_cq = o->cq;
+	for (int i = 0; i < 3; i++) {
+		qa.srq = i == 2 ? o->srq : NULL;
+		o->qp[i] = ibv_create_qp(o->pd, &qa);
+		if (!o->qp[i])
+			return false;
+	}
+	return true;
+}
+
+/* Brings a QP to RTS, connected to the other one. */
+static bool qp_ready(struct objects *o, struct ibv_qp *qp, uint32_t dest)
+{
+	struct ibv_port_attr port;
+	struct ibv_qp_attr a = {
+		.qp_state = IBV_QPS_INIT, .port_num = 1, .qp_access_flags = CONF_RW,
+		.path_mtu = IBV_MTU_1024, .dest_qp_num = dest, .min_rnr_timer = 1,
+		.max_dest_rd_atomic = 1, .max_rd_atomic = 1, .timeout = 8, .retry_cnt = 1,
+		.rnr_retry = 7, .ah_attr = { .is_global = 1, .port_num = 1 },
+	};
+
+	a.ah_attr.grh.sgid_index =
+		(uint8_t)conf_gid(o->ctx, &port, &a.ah_attr.grh.dgid);
+	if (!o->ah)
+		o->ah = ibv_create_ah(o->pd, &a.ah_attr);
+	if (!o->ah || conf_qp_modify(qp, a))
+		return false;
+	a.qp_state = IBV_QPS_RTR;
+	if (conf_qp_modify(qp, a))
+		return false;
+	a.qp_state = IBV_QPS_RTS;
+	return !conf_qp_modify(qp, a);
+}
+
+/* A message from one to the other. */
+static bool objects_use(struct objects *o)
+{
+	struct side s = { .cq = o->cq };
+	struct ibv_sge sge = { (uintptr_t)memory, 64, o->mr->lkey };
+	struct ibv_send_wr *bad, wr = conf_wr(1, IBV_WR_SEND, &sge, 1);
+	struct ibv_recv_wr *bad_recv, recv = { .wr_id = 2, .sg_list = &sge, .num_sge = 1 };
+
+	return qp_ready(o, o->qp[0], o->qp[1]->qp_num) &&
+	       qp_ready(o, o->qp[1], o->qp[0]->qp_num) &&
+	       !ibv_post_recv(o->qp[1], &recv, &bad_recv) &&
+	       !ibv_post_send(o->qp[0], &wr, &bad) && completed(&s) && completed(&s);
+}
+
+static void objects_free(struct objects *o)
+{
+	for (int i = 0; i < 3; i++)
+		EQ(o->qp[i] ? ibv_destroy_qp(o->qp[i]) : 0, 0);
+	EQ(o->ah ? ibv_destroy_ah(o->ah) : 0, 0);
+	EQ(o->xrcd ? ibv_close_xrcd(o->xrcd) : 0, 0);
+	EQ(o->srq ? ibv_destroy_srq(o->srq) : 0, 0);
+	EQ(o->cq ? ibv_destroy_cq(o->cq) : 0, 0);
+	EQ(o->cc ? ibv_destroy_comp_channel(o->cc) : 0, 0);
+	EQ(o->mw ? ibv_dealloc_mw(o->mw) : 0, 0);
+	EQ(o->mr ? ibv_dereg_mr(o->mr) : 0, 0);
+	EQ(o->td ? ibv_dealloc_td(o->td) : 0, 0);
+	EQ(o->pd ? ibv_dealloc_pd(o->pd) : 0, 0);
+	EQ(o->ctx ? ibv_close_device(o->ctx) : 0, 0);
+}
+
+static bool objects(void)
+{
+	struct ibv_device **list = ibv_get_device_list(NULL);
+	struct objects o = { 0 };
+	bool good = false;
+
+	if (list && list[0])
+		o.ctx = ibv_open_device(list[0]);
+	if (o.ctx)
+		good = objects_make(&o) && objects_use(&o);
+	objects_free(&o);
+	if (list)
+		ibv_free_device_list(list);
+	return good;
+}
+
+static void starved_objects(struct peer *me, void *arg)
+{
+	struct want *w = arg;
+
+	(void)me;
+	conf_addr(AF_INET, 0); /* asks for addresses once, and keeps the answer */
+	starve(w->n, w->on);
+	objects();
+	fate->met = starve_met();
+	starve(0, false);
+	if (!objects())
+		FAIL("there is memory again, but not all works");
+}
+
+/* Each process alone, for each n. */
+static void starve_alone(void (*fn)(struct peer *me, void *arg), bool on)
+{
+	struct want w = { .n = conf_env("STARVE_FROM", 1), .on = on };
+	struct peer p;
+
+	share_fate();
+	do {
+		if (getenv("STARVE_FROM"))
+			fprintf(stderr, "n = %u\n", w.n);
+		p = peer_start(fn, &w);
+		close_peer(&p);
+		w.n++;
+	} while (fate->met);
+	CHECK(w.n > 20);
+}
+
+static void nobody_listens(void)
+{
+	starve_alone(starved_caller, false);
+	starve_alone(starved_caller, true);
+}
+
+static void verbs(void)
+{
+	starve_alone(starved_objects, false);
+	starve_alone(starved_objects, true);
+}
+
 static const struct conf_case cases[] = {
+	LONG_CASE(nobody_listens, 120),
+	LONG_CASE(verbs, 120),
 	LONG_CASE(client_once, 120),
 	LONG_CASE(client_from_then_on, 120),
 	LONG_CASE(server_once, 120),
