@@ -3,6 +3,7 @@
 
 #include "base/lock.h"
 #include "base/log.h"
+#include "base/loop.h"
 #include "base/state.h"
 #include "base/thread.h"
 
@@ -26,18 +27,10 @@ static _Thread_local struct {
 } here __attribute__((tls_model("initial-exec")));
 _Thread_local bool job_any_ __attribute__((tls_model("initial-exec")));
 
-static void run_in_loop(struct loop_work *w)
-{
-	struct job *j = container_of(w, struct job, work);
-
-	j->run(j);
-}
-
 void job_init(struct job *j, void (*run)(struct job *j))
 {
 	j->run = run;
 	list_init(&j->node);
-	j->work = (struct loop_work){ .run = run_in_loop };
 }
 
 static bool wait_for_job(void) REQUIRES(jobs.lock)
@@ -78,16 +71,18 @@ static void *job_thread(void *arg)
 	return NULL;
 }
 
-/* A new thread counts as idle from the beginning. False: there is no thread that will
- * run the queue. */
-static bool thread_for_queue(void) REQUIRES(jobs.lock)
+/* A job waits for a thread, and there may be one more. */
+static bool thread_wanted(void) REQUIRES(jobs.lock)
 {
-	int ret;
+	return jobs.idle < jobs.nqueue && jobs.threads < JOB_THREADS;
+}
 
-	if (jobs.idle >= jobs.nqueue || jobs.threads == JOB_THREADS)
-		return true;
-	ret = thread_start("anyrdma-copy", job_thread,
-			   (void *)(uintptr_t)state_generation());
+/* A new thread counts as idle from the beginning. */
+static int thread_add(void) REQUIRES(jobs.lock)
+{
+	int ret = thread_start("anyrdma-copy", job_thread,
+			       (void *)(uintptr_t)state_generation());
+
 	if (!ret) {
 		jobs.threads++;
 		jobs.idle++;
@@ -96,12 +91,35 @@ static bool thread_for_queue(void) REQUIRES(jobs.lock)
 			 "them, and others wait for it",
 			 strerror(-ret));
 	}
-	return jobs.threads;
+	return ret;
 }
+
+/* Starts threads for what is queued. */
+static void start_run(struct loop_work *w)
+{
+	struct job *j;
+
+	(void)w;
+	lock_get(&jobs.lock);
+	while (thread_wanted() && !thread_add())
+		;
+	while (!jobs.threads && !list_empty(&jobs.queue)) {
+		j = list_entry(list_pop(&jobs.queue), struct job, node);
+		jobs.nqueue--;
+		lock_put(&jobs.lock);
+		j->run(j);
+		lock_get(&jobs.lock);
+	}
+	lock_put(&jobs.lock);
+}
+
+/* By the loop thread: a call that posts may have less stack than starting a thread
+ * needs. */
+static struct loop_work start PROCESS_STATE = { .run = start_run };
 
 void job_post(struct job *j, const void *cq)
 {
-	bool thread;
+	bool wanted;
 
 	if (cq && here.cq == cq) {
 		if (!job_any_)
@@ -113,16 +131,11 @@ void job_post(struct job *j, const void *cq)
 	lock_get(&jobs.lock);
 	list_add_tail(&jobs.queue, &j->node);
 	jobs.nqueue++;
-	thread = thread_for_queue();
-	if (!thread) {
-		list_del(&j->node);
-		jobs.nqueue--;
-	}
+	wanted = thread_wanted();
 	lock_put(&jobs.lock);
-	if (thread)
-		cond_broadcast(&jobs.posted);
-	else
-		loop_post(&j->work);
+	cond_broadcast(&jobs.posted);
+	if (wanted)
+		loop_post(&start);
 }
 
 void job_collect_begin(const void *cq)

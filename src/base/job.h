@@ -9,7 +9,6 @@
 #define ANYRDMA_BASE_JOB_H
 
 #include "base/list.h"
-#include "base/loop.h"
 
 #include <stdbool.h>
 
@@ -18,9 +17,7 @@ enum { JOB_THREADS = 8 };
 /* An object that embeds it needs a reference count: a posted job holds one reference. */
 struct job {
 	void (*run)(struct job *j); /* without locks; may post the job again */
-	/* private to job.c */
-	struct list node;
-	struct loop_work work; /* runs it where no thread can be started */
+	struct list node; /* private to job.c */
 };
 
 void job_init(struct job *j, void (*run)(struct job *j));

@@ -3,6 +3,7 @@
  * few KiB, and post and poll there. */
 #include "side.h"
 
+#include <dirent.h>
 #include <signal.h>
 #include <sys/mman.h>
 #include <ucontext.h>
@@ -12,6 +13,7 @@ enum {
 	ENOUGH = 64 * 1024, /* of it is painted: more than any call can use */
 	MOST = 4096,
 	PAINT = 0xa5,
+	OWN = 256, /* more than the frame of paint() */
 	SGES = 16,
 };
 
@@ -21,29 +23,22 @@ static void (*routine)(void);
 static const char *call_name; /* of the call that was measured last */
 static size_t call_most, post_most, poll_most;
 
-/* What a call finds below the frame of its caller. noinline: the frame of the caller ends
- * above the returned address. */
-__attribute__((noinline)) static uint8_t *frame_end(void)
-{
-	return __builtin_frame_address(0);
-}
+static volatile uint8_t *top; /* where a call begins that is made in place of paint() */
 
 /* Overwrites everything below its own frame, byte by byte, as memset() has one, too. */
 __attribute__((noinline)) static void paint(void)
 {
-	volatile uint8_t *end = frame_end();
-
-	for (size_t i = 256; i < ENOUGH; i++)
-		end[-(ptrdiff_t)i] = PAINT;
+	top = __builtin_frame_address(0);
+	for (size_t i = OWN; i < ENOUGH; i++)
+		top[-(ptrdiff_t)i] = PAINT;
 }
 
-/* Bytes below the caller's frame that were used since paint(). */
-__attribute__((noinline)) static size_t painted_over(void)
+/* Bytes below `top` that were used since paint(). */
+static size_t painted_over(void)
 {
-	const volatile uint8_t *end = frame_end();
 	size_t n = ENOUGH - 1;
 
-	while (n >= 256 && end[-(ptrdiff_t)n] == PAINT)
+	while (n >= OWN && top[-(ptrdiff_t)n] == PAINT)
 		n--;
 	return n;
 }
@@ -149,9 +144,31 @@ static void chain(size_t len)
 	measured_wait(8, 0, IBV_WC_SUCCESS, "a chain");
 }
 
+static int threads(void)
+{
+	DIR *d = opendir("/proc/self/task");
+	int n = 0;
+
+	while (readdir(d))
+		n++;
+	closedir(d);
+	return n;
+}
+
+/* Threads for large copies have ended, and new ones are needed. */
+static void threads_begin_anew(int before)
+{
+	for (int i = 0; i < 3; i++) {
+		WAIT_FOR(threads() <= before);
+		chain((1 << 20) - 1);
+	}
+}
+
 static void requests(void)
 {
 	static const size_t sizes[] = { 1, 64, 256, 512, 2048, 4096, 16384, 100000, 1 << 20 };
+
+	const int before = threads();
 
 	for (int round = 0; round < 20; round++)
 		for (unsigned i = 0; i < sizeof(sizes) / sizeof(*sizes); i++) {
@@ -169,6 +186,7 @@ static void requests(void)
 			request(IBV_WR_ATOMIC_FETCH_AND_ADD, 8, 1, "an atomic");
 			chain(len / 8 + 1);
 		}
+	threads_begin_anew(before);
 }
 
 /* The request fails here, and the QP with it. The connection is made before. */
