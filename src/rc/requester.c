@@ -132,6 +132,15 @@ void req_fail(struct stream *s, uint32_t idx, enum ibv_wc_status st, const char 
 	stream_end(s);
 }
 
+static void hold(struct stream *s, int kind, uint64_t ns)
+{
+	lock_assert_held(&s->lock);
+	s->tx.hold = (__typeof__(s->tx.hold))kind;
+	s->tx.hold_until = ns == UINT64_MAX ? ns : loop_now() + ns;
+	if (ns != UINT64_MAX)
+		stream_timer(s, s->tx.hold_until);
+}
+
 void req_fail_oldest(struct stream *s, enum ibv_wc_status st, const char *why)
 {
 	uint32_t idx;
@@ -143,7 +152,9 @@ void req_fail_oldest(struct stream *s, enum ibv_wc_status st, const char *why)
 	idx = s->qp->sq.done;
 	any = idx != s->qp->sq.tail;
 	lock_put(&s->qp->lock);
-	if (any)
+	if (any && s->tx.executing) /* it may be the oldest: again when its copy has ended */
+		hold(s, HOLD_LOST, RC_TICK_MS * MSEC);
+	else if (any)
 		req_fail(s, idx, st, why);
 }
 
@@ -279,15 +290,6 @@ static void step_back_to(struct stream *s, uint32_t idx)
 static void repeat_from(struct stream *s, uint32_t idx)
 {
 	step_back_to(s, idx);
-}
-
-static void hold(struct stream *s, int kind, uint64_t ns)
-{
-	lock_assert_held(&s->lock);
-	s->tx.hold = (__typeof__(s->tx.hold))kind;
-	s->tx.hold_until = ns == UINT64_MAX ? ns : loop_now() + ns;
-	if (ns != UINT64_MAX)
-		stream_timer(s, s->tx.hold_until);
 }
 
 /* A QP that went away leaves reads unanswered that it had acknowledged: they are
@@ -506,10 +508,6 @@ void req_hold_over(struct stream *s)
 		s->tx.hold = HOLD_NONE;
 		break;
 	case HOLD_LOST:
-		if (s->tx.executing) { /* from the WQE that would fail */
-			stream_timer(s, loop_now() + RC_TICK_MS * MSEC);
-			break;
-		}
 		s->tx.hold = HOLD_NONE;
 		req_fail_oldest(s, IBV_WC_RETRY_EXC_ERR,
 				s->state == STREAM_BROKEN ?
