@@ -39,6 +39,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+struct dev_av; /* av.h */
 struct dev_transport;
 
 /* What the device promises (query_device); checks use the same names. */
@@ -56,6 +57,8 @@ enum {
 	DEV_MAX_INLINE = 1024,
 	DEV_MAX_RD_ATOM = 16,
 	DEV_MAX_AH = 65536,
+	DEV_MAX_GROUPS = 8192,	   /* multicast groups of the process */
+	DEV_MAX_GROUP_QPS = 65536, /* QPs attached to one */
 	DEV_GIDS = 256,
 };
 #define DEV_MAX_MSG (1u << 31) /* bytes of one message */
@@ -352,6 +355,11 @@ struct wqe {
 			uint64_t bind_len;
 			uint32_t bind_lkey; /* of the region; 0: none */
 			uint32_t bind_access;
+		};
+		struct { /* UD */
+			struct dev_av *av; /* counted: the transport gives it back when
+					    * it has sent the datagram, a flush else */
+			uint32_t remote_qpn, remote_qkey;
 		};
 	};
 	uint8_t begun;		/* transport: at sq.next, and a part of it was sent or

@@ -201,6 +201,12 @@ static void public_fill(struct dev_qp *qp, const struct ibv_qp_init_attr *a)
 	q->state = IBV_QPS_RESET;
 }
 
+/* Whose ports its number may be of (qpn_get()). */
+static const void *port_owner(const struct dev_qp *qp)
+{
+	return qp_type_is_connected(qp->qp.qp_type) ? NULL : qp->recv_cq;
+}
+
 /* pd, CQs, SRQ and poll_cq of qp are set. */
 static int make(struct dev_qp *qp, struct dev_ctx *ctx, struct dev_xrcd *xrcd,
 		struct ibv_qp_init_attr *attr)
@@ -216,7 +222,8 @@ static int make(struct dev_qp *qp, struct dev_ctx *ctx, struct dev_xrcd *xrcd,
 		goto free_queues;
 	qp->id = atomic_fetch_add(&ids, 1);
 	qp->sq.sig_all = attr->sq_sig_all;
-	ret = qpn_get(&qp->qp.qp_num);
+	qp->qp.qp_type = attr->qp_type;
+	ret = qpn_get(port_owner(qp), &qp->qp.qp_num);
 	if (ret)
 		goto free_queues;
 	if (qp->send_cq)

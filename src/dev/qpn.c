@@ -22,10 +22,12 @@ enum { PER_PORT = 256, TRIES = 64, BACKLOG = 1024, PER_ROUND = 64 };
 struct qpn_port {
 	struct list link;
 	uint16_t port;
-	int tcp, udp; /* udp reserves the port for datagrams, and is not used yet */
+	const void *owner; /* of all numbers in use */
+	int tcp, udp;
 	bool listening;
 	void (*incoming)(int fd);
 	struct loop_fd lf;
+	uint32_t numbers;
 	uint32_t head, tail; /* free indices, oldest first: ring of PER_PORT */
 	uint8_t free[PER_PORT];
 	uint64_t answers[PER_PORT / 64]; /* bit of an index: its QP is there, not in ERR */
@@ -104,7 +106,8 @@ static int port_new(struct qpn_port **out)
 	}
 	for (unsigned i = 0; i < PER_PORT; i++)
 		p->free[i] = (uint8_t)i;
-	p->tail = p->port == 0xffff ? PER_PORT - 1 : PER_PORT; /* never 0xFFFFFF */
+	p->numbers = p->port == 0xffff ? PER_PORT - 1 : PER_PORT; /* never 0xFFFFFF */
+	p->tail = p->numbers;
 	list_add_head(&qpns.ports, &p->link);
 	*out = p;
 	return 0;
@@ -118,19 +121,32 @@ static void answers_set(struct qpn_port *p, uint32_t qpn, bool on)
 	p->answers[i / 64] = on ? p->answers[i / 64] | bit : p->answers[i / 64] & ~bit;
 }
 
-int qpn_get(uint32_t *qpn)
+/* A port that has a number for this owner: one of its own, or one that nobody uses. */
+static struct qpn_port *port_with_free(const void *owner)
+{
+	struct qpn_port *p, *unused = NULL;
+
+	list_for_each(p, &qpns.ports, link) {
+		if (p->owner == owner && p->head != p->tail)
+			return p;
+		if (p->tail - p->head == p->numbers)
+			unused = p;
+	}
+	return unused;
+}
+
+int qpn_get(const void *owner, uint32_t *qpn)
 {
 	struct qpn_port *p;
 	int ret = 0;
 
 	lock_get(&qpns.lock);
-	list_for_each(p, &qpns.ports, link)
-		if (p->head != p->tail)
-			goto found;
-	ret = port_new(&p);
+	p = port_with_free(owner);
+	if (!p)
+		ret = port_new(&p);
 	if (ret)
 		goto out;
-found:
+	p->owner = owner;
 	*qpn = (uint32_t)p->port << 8 | p->free[p->head++ % PER_PORT];
 	answers_set(p, *qpn, true);
 out:
@@ -182,6 +198,23 @@ bool qpn_answers(uint32_t qpn)
 	on = p && p->answers[(uint8_t)qpn / 64] >> (uint8_t)qpn % 64 & 1;
 	lock_put(&qpns.lock);
 	return on;
+}
+
+int qpn_udp(uint32_t qpn)
+{
+	struct qpn_port *p;
+	int fd;
+
+	lock_get(&qpns.lock);
+	p = port_find(qpn);
+	fd = p ? p->udp : -1;
+	lock_put(&qpns.lock);
+	return fd;
+}
+
+bool qpn_port_ours(uint16_t port)
+{
+	return qpn_udp((uint32_t)port << 8) >= 0;
 }
 
 /* Without a free descriptor the accept queue must be emptied all the same, or the loop

@@ -9,9 +9,11 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* A free number, indices reused oldest first; never 0, 1 or 0xFFFFFF.
+/* A free number, indices reused oldest first; never 0, 1 or 0xFFFFFF. Numbers of different
+ * owners have different ports: UD QPs have their receive CQ as owner, so that its pollers
+ * receive from the ports' UDP sockets; connected QPs have NULL.
  * -errno: EMFILE, EADDRINUSE (no port free), ENOMEM. */
-int qpn_get(uint32_t *qpn);
+int qpn_get(const void *owner, uint32_t *qpn);
 void qpn_put(uint32_t qpn);
 
 /* What becomes of the QP of this number: one in the error state does not answer. */
@@ -23,6 +25,12 @@ bool qpn_answers(uint32_t qpn);
  * handed to incoming() in the loop thread: a non-blocking descriptor that is
  * the callee's. */
 int qpn_listen(uint32_t qpn, void (*incoming)(int fd));
+
+/* The UDP socket of this number's port: bound, non-blocking, of both families where the host
+ * has both. It stays open until the process ends. -1: the number is not one of ours. */
+int qpn_udp(uint32_t qpn);
+/* The port is one of this process. */
+bool qpn_port_ours(uint16_t port);
 
 static inline uint16_t qpn_port(uint32_t qpn)
 {

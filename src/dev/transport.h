@@ -2,8 +2,7 @@
 /* The contract between the device and its transports.
  *
  * A transport moves the data of QPs of certain types: src/rc that of connected QPs (RC,
- * UC, XRC), over TCP or shared memory. A transport for datagrams (UD) will be another
- * one. The device knows a transport by the table below alone. A transport knows the QP
+ * UC, XRC), src/ud that of UD QPs. The device knows a transport by the table below alone. A transport knows the QP
  * and the services at the end of this file; it does not know the verbs.
  *
  * Which transport serves a QP follows from its type (transport_choose()). qp->tr is set
@@ -91,13 +90,22 @@ struct dev_transport {
 	 * fails the message, and the QP with it (qp_fail_recv()). Only for XRC receive
 	 * QPs; NULL in a transport that does not serve them. */
 	void (*recv_lost)(struct dev_qp *qp);
+
+	/* ---- groups: only for UD, NULL in a transport of connections ---- */
+
+	/* The QP receives what is sent to the group, in addition to what is sent to its
+	 * number. The device calls it between attach() and detach(): at once, or, for
+	 * groups that were attached before, after attach(). 0 or -errno. */
+	int (*mcast_attach)(struct dev_qp *qp, const union ibv_gid *group);
+	/* The end of that. Also called before detach() for each group that is left. */
+	void (*mcast_detach)(struct dev_qp *qp, const union ibv_gid *group);
 };
 
 /* The transport of QPs of this type; NULL: the device has none. Always the same answer.
  * src/parts defines it, for libibverbs.so.1 and its table of transports; unit tests have
  * definitions of their own. */
 const struct dev_transport *transport_choose(enum ibv_qp_type type);
-extern const struct dev_transport rc_transport;
+extern const struct dev_transport rc_transport, ud_transport;
 
 /* ---- services of the device for a transport ------------------------------
  * Those named _locked are called with qp->lock held, the others without it. The transport

@@ -6,7 +6,7 @@
 #ifndef ANYRDMA_RC_BUILD_H
 #define ANYRDMA_RC_BUILD_H
 
-#include "rc/sge.h"
+#include "dev/sge.h"
 #include "rc/stream.h"
 
 /* The state behind a frame. */

@@ -7,7 +7,7 @@
 #ifndef ANYRDMA_RC_RX_H
 #define ANYRDMA_RC_RX_H
 
-#include "rc/sge.h"
+#include "dev/sge.h"
 #include "rc/stream.h"
 #include "rc/tap.h"
 

@@ -22,7 +22,7 @@
 
 #include "base/conf.h"
 #include "base/log.h"
-#include "rc/sge.h"
+#include "dev/sge.h"
 #include "rc/tx.h"
 
 /* ---- requester --------------------------------------------------------------- */

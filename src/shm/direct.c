@@ -24,7 +24,7 @@
 #include "base/state.h"
 #include "base/sys.h"
 #include "rc/execute.h"
-#include "rc/sge.h"
+#include "dev/sge.h"
 #include "shm/keys.h"
 #include "shm/link.h"
 

@@ -5,7 +5,7 @@
 #include "dev/complete.h"
 #include "rc/requester.h"
 #include "rc/responder.h"
-#include "rc/sge.h"
+#include "dev/sge.h"
 #include "rc/tap.h"
 #include "shm/link.h"
 

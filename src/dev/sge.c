@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-#include "rc/sge.h"
+#include "dev/sge.h"
 
 #include "base/guard.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Placement and scatter lists, with a key table of the test's own. */
-#include "rc/sge.h"
+#include "dev/sge.h"
 #include "tests/t.h"
 
 static int held;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Scatter/gather lists and the memory that they name; copies that keep the order in which
  * a watcher may see bytes. */
-#ifndef ANYRDMA_RC_SGE_H
-#define ANYRDMA_RC_SGE_H
+#ifndef ANYRDMA_DEV_SGE_H
+#define ANYRDMA_DEV_SGE_H
 
 #include "dev/dev.h"
 

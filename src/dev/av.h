@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Address vectors: where a datagram goes. An address handle has one, and each WQE that was
+ * posted with it holds it, too: the application may destroy the handle as soon as it has
+ * posted, as on NICs, which copy the address. */
+#ifndef ANYRDMA_DEV_AV_H
+#define ANYRDMA_DEV_AV_H
+
+#include "dev/dev.h"
+
+struct dev_av {
+	atomic_int refs; /* the handle, and WQEs */
+	struct ibv_ah_attr attr;
+	union ibv_gid sgid; /* of slot attr.grh.sgid_index, when the handle was made */
+	uint32_t ifindex;   /* of the same slot: the scope of link-local addresses */
+	bool mcast;	    /* attr.grh.dgid is a group: ff00::/8, or an IPv4 group */
+};
+
+static inline void av_get(struct dev_av *av)
+{
+	atomic_fetch_add_explicit(&av->refs, 1, memory_order_relaxed);
+}
+
+void av_put(struct dev_av *av);
+
+#endif
