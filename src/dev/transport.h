@@ -156,7 +156,7 @@ struct dev_pd *recv_pd(struct dev_qp *qp, uint32_t srqn);
 void recv_done(struct dev_qp *qp, const struct ibv_wc *wc, bool solicited);
 
 /* Between these two the transport copies from or to memory that the WQE at sq.next or
- * qp->cur names, without qp->lock. If the QP fails meanwhile, its work requests are flushed
+ * qp->cur names, or uses the address vector of a WQE, without qp->lock. If the QP fails meanwhile, its work requests are flushed
  * when the last copy has ended: the application may use the memory of a request that is
  * complete. At most 255 at a time. */
 void qp_copy_begin_locked(struct dev_qp *qp) REQUIRES(qp->lock);
