@@ -24,6 +24,12 @@ static inline bool av_serves(const struct dev_av *av, const struct dev_qp *qp)
 	return av->pd == qp->pd;
 }
 
+struct gid_slot; /* gid.h */
+
+/* With one reference. source: slot attr->grh.sgid_index. NULL: no memory. */
+struct dev_av *av_new(const struct ibv_ah_attr *attr, const struct gid_slot *source,
+		      const struct dev_pd *pd);
+
 static inline void av_get(struct dev_av *av)
 {
 	atomic_fetch_add_explicit(&av->refs, 1, memory_order_relaxed);

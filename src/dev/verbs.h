@@ -240,7 +240,8 @@ int ece_set(struct dev_qp *qp, struct ibv_ece *ece);
 struct dev_ah {
 	struct ibv_ah ah;
 	struct dev_object object;
-	struct ibv_ah_attr attr;
+	struct dev_pd *pd; /* that it was made with */
+	struct dev_av *av; /* counted */
 };
 
 static inline struct dev_ah *to_ah(struct ibv_ah *a)
