@@ -62,11 +62,12 @@ enum ibv_wc_status sq_run_local_locked(struct dev_qp *qp, bool reads)
 }
 
 /* InfiniBand 1.5, 11.6.3.2: the first packet that a QP in RTR gets, of whatever
- * kind. */
+ * kind. It is about a connection: UD has none. */
 static void comm_est_locked(struct dev_qp *qp)
 {
 	lock_assert_held(&qp->lock);
-	if (qp->qp.state != IBV_QPS_RTR || qp->comm_est_sent)
+	if (qp->qp.state != IBV_QPS_RTR || qp->comm_est_sent ||
+	    !qp_type_is_connected(qp->qp.qp_type))
 		return;
 	qp->comm_est_sent = true;
 	share_qp_update_locked(qp);

@@ -213,6 +213,8 @@ int qp_wr_complete(struct dev_qp *qp);
 void qp_wr_abort(struct dev_qp *qp);
 int qp_create_ex(struct dev_ctx *ctx, struct ibv_qp_init_attr_ex *attr,
 		 struct dev_qp **out);
+/* The QP is destroyed, if need be between start and complete. */
+void qp_ex_fini(struct dev_qp *qp);
 /* Excludes builders, for a post by other means on a QP that is_ex. False: this thread is
  * building. */
 bool qp_ex_enter(struct dev_qp *qp);
