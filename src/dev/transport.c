@@ -88,15 +88,13 @@ struct dev_pd *recv_pd(struct dev_qp *qp, uint32_t srqn)
 	return qp->xrc ? xrc_pd(qp, srqn) : qp->pd;
 }
 
-int recv_take(struct dev_qp *qp, uint32_t srqn)
+int recv_take_locked(struct dev_qp *qp, uint32_t srqn)
 {
 	int ret = 0;
 
-	lock_get(&qp->lock);
-	if (qp->cur_valid) {
-		lock_put(&qp->lock);
+	lock_assert_held(&qp->lock);
+	if (qp->cur_valid)
 		return 0;
-	}
 	if (!qp_may_receive_locked(qp)) {
 		ret = -ENOENT;
 	} else if (qp->xrc) {
@@ -110,6 +108,15 @@ int recv_take(struct dev_qp *qp, uint32_t srqn)
 		rqe_copy(qp->cur, rq_at(&qp->rq, qp->rq.head++));
 	}
 	qp->cur_valid = !ret;
+	return ret;
+}
+
+int recv_take(struct dev_qp *qp, uint32_t srqn)
+{
+	int ret;
+
+	lock_get(&qp->lock);
+	ret = recv_take_locked(qp, srqn);
 	lock_put(&qp->lock);
 	return ret;
 }

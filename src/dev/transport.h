@@ -146,6 +146,7 @@ void sq_retire_locked(struct dev_qp *qp) REQUIRES(qp->lock);
  * recv_posted() will be called when one is posted. An XRC receive QP gets it from the SRQ
  * of this number; -EINVAL: its domain has none. */
 int recv_take(struct dev_qp *qp, uint32_t srqn);
+int recv_take_locked(struct dev_qp *qp, uint32_t srqn) REQUIRES(qp->lock);
 
 /* The PD that a peer's request is checked against: the QP's, or that of the SRQ
  * which the request names. NULL: there is no such SRQ. Only to compare with. */
