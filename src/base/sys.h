@@ -41,6 +41,8 @@
 #define sys_sendmsg sendmsg
 #define sys_recv recv
 #define sys_recvmsg recvmsg
+#define sys_sendmmsg sendmmsg
+#define sys_recvmmsg(fd, m, n, flags) recvmmsg(fd, m, n, flags, NULL)
 #define sys_pread pread
 #define sys_pwrite pwrite
 #define sys_preadv preadv
@@ -89,6 +91,17 @@ static inline ssize_t sys_recv(int fd, void *p, size_t n, int flags)
 static inline ssize_t sys_recvmsg(int fd, struct msghdr *m, int flags)
 {
 	return syscall(SYS_recvmsg, fd, m, flags);
+}
+
+static inline int sys_sendmmsg(int fd, struct mmsghdr *m, unsigned n, int flags)
+{
+	return (int)syscall(SYS_sendmmsg, fd, m, n, flags);
+}
+
+/* Without a timeout: for MSG_DONTWAIT. */
+static inline int sys_recvmmsg(int fd, struct mmsghdr *m, unsigned n, int flags)
+{
+	return (int)syscall(SYS_recvmmsg, fd, m, n, flags, NULL);
 }
 
 static inline ssize_t sys_pread(int fd, void *p, size_t n, off_t at)

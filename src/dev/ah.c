@@ -2,19 +2,21 @@
 #include "base/be.h"
 #include "base/log.h"
 #include "base/state.h"
+#include "dev/av.h"
 #include "dev/gid.h"
 #include "dev/verbs.h"
 
 #include <errno.h>
+#include <netinet/in.h>
 #include <stdlib.h>
 #include <string.h>
 
 static atomic_int count PROCESS_STATE;
 
-int ah_check(const struct ibv_ah_attr *a)
+/* *source: the slot of the source GID. */
+static int ah_resolve(const struct ibv_ah_attr *a, struct gid_slot *source)
 {
 	static const union ibv_gid zero;
-	struct gid_slot s;
 
 	if (a->port_num != 1)
 		return log_refuse(EINVAL, "address: port %u does not exist", a->port_num);
@@ -26,12 +28,20 @@ int ah_check(const struct ibv_ah_attr *a)
 			EINVAL,
 			"address: no global route; on Ethernet every "
 			"address needs one (is_global, grh.dgid, grh.sgid_index)");
-	if (!gid_get(a->grh.sgid_index, &s) || !memcmp(&s.gid, &zero, sizeof(zero)))
+	if (!gid_get(a->grh.sgid_index, source) ||
+	    !memcmp(&source->gid, &zero, sizeof(zero)))
 		return log_refuse(EINVAL, "address: source GID index %u is empty",
 				  a->grh.sgid_index);
 	if (!memcmp(&a->grh.dgid, &zero, sizeof(zero)))
 		return log_refuse(EINVAL, "address: the destination GID is zero");
 	return 0;
+}
+
+int ah_check(const struct ibv_ah_attr *a)
+{
+	struct gid_slot source;
+
+	return ah_resolve(a, &source);
 }
 
 /* Counts one more, unless there are as many as the device has. */
@@ -47,15 +57,19 @@ static int count_add(void)
 
 int ah_create(struct dev_pd *pd, const struct ibv_ah_attr *attr, struct dev_ah **out)
 {
+	struct gid_slot source;
 	struct dev_ah *ah;
-	int ret = ah_check(attr);
+	int ret = ah_resolve(attr, &source);
 
 	if (!ret)
 		ret = count_add();
 	if (ret)
 		return ret;
 	ah = calloc(1, sizeof(*ah));
-	if (!ah) {
+	if (ah)
+		ah->av = av_new(attr, &source, pd_root(pd));
+	if (!ah || !ah->av) {
+		free(ah);
 		atomic_fetch_sub(&count, 1);
 		return -ENOMEM;
 	}
@@ -63,7 +77,7 @@ int ah_create(struct dev_pd *pd, const struct ibv_ah_attr *attr, struct dev_ah *
 	ah->ah.context = ah->object.context;
 	ah->ah.pd = &pd->pd;
 	ah->ah.handle = ah->object.handle;
-	ah->attr = *attr;
+	ah->pd = pd;
 	atomic_fetch_add(&pd->refs, 1);
 	*out = ah;
 	return 0;
@@ -80,52 +94,119 @@ int ah_create_from_wc(struct dev_pd *pd, const struct ibv_wc *wc,
 
 void ah_destroy(struct dev_ah *ah)
 {
-	atomic_fetch_sub(&to_pd(ah->ah.pd)->refs, 1);
+	atomic_fetch_sub(&ah->pd->refs, 1);
 	atomic_fetch_sub(&count, 1);
+	av_put(ah->av);
 	free(ah);
 }
 
-/* RoCE v2 (Annex A17.4.5.2): for IPv4 the 40-byte area has the IPv4 header in
- * its last 20 bytes; for IPv6 it is the IPv6 header, which has a GRH's layout. */
+/* ---- the way back from a completion ------------------------------------------ */
+
+/* The 40 bytes before a datagram have an IPv4 header in their last 20, or they are an IPv6
+ * header, which has a GRH's layout (RoCE v2, A17.4.5.2). */
+enum { V4_AT = 20, V4_LEN = 20 };
+
+static bool sum_is_right(const uint8_t *v4)
+{
+	uint32_t sum = 0;
+
+	for (int i = 0; i < V4_LEN; i += 2)
+		sum += be16_get(v4 + i);
+	sum = (sum & 0xffff) + (sum >> 16);
+	return (sum & 0xffff) + (sum >> 16) == 0xffff;
+}
+
+/* 4, 6, or 0: neither. The first 20 bytes mean nothing before an IPv4 header: if they look
+ * like IPv6, its length and checksum decide. */
+static int header_version(const uint8_t *raw)
+{
+	const uint8_t *v4 = raw + V4_AT;
+
+	if (raw[0] >> 4 != 6)
+		return v4[0] >> 4 == 4 ? 4 : 0;
+	return v4[0] == 0x45 && sum_is_right(v4) ? 4 : 6;
+}
+
+static void v4_gid(const uint8_t *addr, union ibv_gid *gid)
+{
+	memset(gid, 0, sizeof(*gid));
+	gid->raw[10] = gid->raw[11] = 0xff;
+	memcpy(gid->raw + 12, addr, 4);
+}
+
+static void from_v4(const uint8_t *v4, struct ibv_global_route *route, union ibv_gid *to)
+{
+	route->traffic_class = v4[1];
+	route->hop_limit = v4[8];
+	v4_gid(v4 + 12, &route->dgid);
+	v4_gid(v4 + 16, to);
+}
+
+static int from_v6(const uint8_t *raw, struct ibv_global_route *route, union ibv_gid *to)
+{
+	if (raw[6] != IPPROTO_UDP)
+		return log_refuse(EPROTONOSUPPORT,
+				  "ibv_init_ah_from_wc: next header %u, RoCE v2 has %d",
+				  raw[6], IPPROTO_UDP);
+	route->traffic_class = (uint8_t)(be32_get(raw) >> 20);
+	route->hop_limit = raw[7];
+	memcpy(&route->dgid, raw + 8, 16);
+	memcpy(to, raw + 24, 16);
+	return 0;
+}
+
+/* Our GID that a datagram was sent to. To a group it is none of ours, and the header does
+ * not say which the datagram came in by: refused, as by the distribution's library. */
+static int source_index(const union ibv_gid *to)
+{
+	struct sockaddr_storage ss;
+	int index;
+
+	if (gid_is_mcast(to))
+		return log_refuse(EINVAL,
+				  "ibv_init_ah_from_wc: the datagram was sent to a "
+				  "group, which has no GID index");
+	gid_to_addr(to, 0, 0, &ss);
+	index = gid_of_addr((struct sockaddr *)&ss);
+	return index >= 0 ? index :
+			    log_refuse(EINVAL, "ibv_init_ah_from_wc: the destination is "
+					       "none of our GIDs");
+}
+
 int ah_init_from_wc(uint8_t port, const struct ibv_wc *wc, const struct ibv_grh *grh,
 		    struct ibv_ah_attr *attr)
 {
 	const uint8_t *raw = (const uint8_t *)grh;
-	struct ibv_ah_attr a = {
-		.port_num = port, .sl = wc->sl, .is_global = 1, .grh.hop_limit = 255
-	};
-	union ibv_gid dst;
-	uint32_t word;
-	int index;
+	struct ibv_ah_attr a = { .dlid = (uint16_t)wc->slid,
+				 .sl = wc->sl,
+				 .src_path_bits = wc->dlid_path_bits,
+				 .port_num = port };
+	union ibv_gid to;
+	int ret = 0, version;
 
-	if (port != 1 || !(wc->wc_flags & IBV_WC_GRH) || !grh)
-		return log_refuse(EINVAL,
-				  "ibv_init_ah_from_wc: port %u, completion %s "
-				  "global route",
-				  port, wc->wc_flags & IBV_WC_GRH ? "with" : "without");
-	word = be32_get(raw);
-	if (word >> 28 == 6) {
-		memcpy(&dst, raw + 24, 16);
-		memcpy(&a.grh.dgid, raw + 8, 16);
-		a.grh.traffic_class = (uint8_t)(word >> 20);
-		a.grh.flow_label = word & 0xfffff;
-	} else if (raw[20] >> 4 == 4) {
-		memset(&dst, 0, sizeof(dst));
-		dst.raw[10] = dst.raw[11] = 0xff;
-		a.grh.dgid = dst;
-		memcpy(a.grh.dgid.raw + 12, raw + 32, 4);
-		memcpy(dst.raw + 12, raw + 36, 4);
-		a.grh.traffic_class = raw[21];
-	} else {
-		return log_refuse(EINVAL, "ibv_init_ah_from_wc: neither an IPv4 nor an "
-					  "IPv6 header");
+	if (!(wc->wc_flags & IBV_WC_GRH)) {
+		*attr = a; /* no address on Ethernet: ah_create() refuses it */
+		return 0;
 	}
-	index = gid_index(&dst, 0);
-	if (index < 0)
-		return log_refuse(EINVAL,
-				  "ibv_init_ah_from_wc: the destination is none of "
-				  "our GIDs");
-	a.grh.sgid_index = (uint8_t)index;
+	if (port != 1 || !grh)
+		return log_refuse(EINVAL, "ibv_init_ah_from_wc: port %u%s", port,
+				  grh ? "" : ", and no GRH");
+	version = header_version(raw);
+	a.is_global = 1;
+	a.grh.flow_label = be32_get(raw) & 0xfffff;
+	if (version == 4)
+		from_v4(raw + V4_AT, &a.grh, &to);
+	else if (version == 6)
+		ret = from_v6(raw, &a.grh, &to);
+	else
+		ret = log_refuse(EPROTONOSUPPORT,
+				 "ibv_init_ah_from_wc: neither an IPv4 nor "
+				 "an IPv6 header");
+	if (!ret)
+		ret = source_index(&to);
+	if (ret < 0)
+		return ret;
+	a.grh.sgid_index = (uint8_t)ret;
 	*attr = a;
 	return 0;
 }

@@ -13,7 +13,22 @@ struct dev_av {
 	union ibv_gid sgid; /* of slot attr.grh.sgid_index, when the handle was made */
 	uint32_t ifindex;   /* of the same slot: the scope of link-local addresses */
 	bool mcast;	    /* attr.grh.dgid is a group: ff00::/8, or an IPv4 group */
+	const struct dev_pd *pd; /* pd_root() of the handle's; only to compare with */
 };
+
+/* The QP may send there. If not, the transport fails the WQE with LOC_QP_OP_ERR:
+ * InfiniBand 10.2.2.2 leaves the choice between that and a refused post, and devices that
+ * check (mlx4 by the PD in its address vectors, rxe) do it this way. */
+static inline bool av_serves(const struct dev_av *av, const struct dev_qp *qp)
+{
+	return av->pd == qp->pd;
+}
+
+struct gid_slot; /* gid.h */
+
+/* With one reference. source: slot attr->grh.sgid_index. NULL: no memory. */
+struct dev_av *av_new(const struct ibv_ah_attr *attr, const struct gid_slot *source,
+		      const struct dev_pd *pd);
 
 static inline void av_get(struct dev_av *av)
 {

@@ -3,6 +3,7 @@
 #include "dev/complete.h"
 #include "dev/transport.h"
 #include "dev/verbs.h"
+#include "dev/wqe.h"
 #include "dev/xrc.h"
 
 #include <errno.h>
@@ -52,7 +53,7 @@ static enum ibv_wc_opcode wc_opcode(uint8_t op)
 int sq_complete_locked(struct dev_qp *qp, enum ibv_wc_status status)
 {
 	struct dev_sq *sq = &qp->sq;
-	const struct wqe *w = sq_at(sq, sq->done);
+	struct wqe *w = sq_at(sq, sq->done);
 	struct cqe e = {
 		.wc = { .wr_id = w->wr_id,
 			.status = status,
@@ -65,6 +66,7 @@ int sq_complete_locked(struct dev_qp *qp, enum ibv_wc_status status)
 	};
 
 	lock_assert_held(&qp->lock);
+	wqe_release(qp, w);
 	if (sq->begun == sq->done) /* it is never behind done, as indices wrap */
 		sq->begun++;
 	sq->done++;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Completing single work requests. For the files of src/dev, and for the short path of
- * small sends (shm/small.c), which holds qp->lock over a whole message; transports use
- * the services of dev/transport.h otherwise. */
+/* Completing single work requests. For the files of src/dev, and for what holds qp->lock
+ * over a whole message: the short path of small sends (shm/small.c) and datagrams
+ * (ud/deliver.c); transports use the services of dev/transport.h otherwise. */
 #ifndef ANYRDMA_DEV_COMPLETE_H
 #define ANYRDMA_DEV_COMPLETE_H
 

@@ -357,9 +357,11 @@ struct wqe {
 			uint32_t bind_access;
 		};
 		struct { /* UD */
-			struct dev_av *av; /* counted: the transport gives it back when
-					    * it has sent the datagram, a flush else */
-			uint32_t remote_qpn, remote_qkey;
+			struct dev_av *av; /* counted; the device gives it back when the
+					    * WQE completes or is flushed */
+			uint32_t remote_qpn;  /* 24 bit */
+			uint32_t remote_qkey; /* to be sent: the QP's own if the request
+					       * had bit 31 set */
 		};
 	};
 	uint8_t begun;		/* transport: at sq.next, and a part of it was sent or

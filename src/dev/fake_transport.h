@@ -81,7 +81,7 @@ static const struct dev_transport fake_transport = {
 	.detach = fake_detach,
 };
 
-/* The transport of UD QPs, which a test may define before it includes this file. */
+/* The transport of UD QPs: fake_datagrams.h. */
 #ifndef FAKE_DATAGRAMS
 #define FAKE_DATAGRAMS NULL
 #endif
@@ -171,6 +171,7 @@ static T_UNUSED struct ibv_qp_attr rig_attr(enum ibv_qp_state s)
 	struct ibv_qp_attr a = {
 		.qp_state = s,
 		.port_num = 1,
+		.qkey = 0x7,
 		.path_mtu = IBV_MTU_256,
 		.dest_qp_num = 0x1234,
 		.max_dest_rd_atomic = 4,

@@ -150,6 +150,11 @@ bool gid_is_v4(const union ibv_gid *gid)
 	return IN6_IS_ADDR_V4MAPPED((const struct in6_addr *)gid->raw);
 }
 
+bool gid_is_mcast(const union ibv_gid *gid)
+{
+	return gid->raw[0] == 0xff || (gid_is_v4(gid) && gid->raw[12] >> 4 == 0xe);
+}
+
 void gid_from_addr(const struct sockaddr *sa, union ibv_gid *gid)
 {
 	memset(gid, 0, sizeof(*gid));

@@ -29,6 +29,8 @@ void gid_from_addr(const struct sockaddr *sa, union ibv_gid *gid);
 socklen_t gid_to_addr(const union ibv_gid *gid, uint32_t ifindex, uint16_t port,
 		      struct sockaddr_storage *ss);
 bool gid_is_v4(const union ibv_gid *gid);
+/* A group: ff00::/8, or ::ffff:224.0.0.0/100, an IPv4 group. */
+bool gid_is_mcast(const union ibv_gid *gid);
 
 /* Active MTU (enum ibv_mtu) : from the up, non-loopback links. */
 enum ibv_mtu gid_active_mtu(void);

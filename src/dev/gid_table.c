@@ -11,10 +11,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Ethernet 14 + VLAN 4 would be link overhead; what a RoCE v2 datagram needs of
- * the interface's MTU is IPv6 40 + UDP 8 + BTH 12 + the largest extension
- * headers and ICRC: 78 bytes in all. */
-enum { ROCE_OVERHEAD = 78 };
+/* What a datagram needs of the interface's MTU beside its payload (doc/wire.md): IPv6 40,
+ * UDP 8, BTH 12, DETH 8, ImmDt 4, CRC 4, trailer 4. Over IPv4 the group's GID may take 16
+ * of the 20 bytes that its header is shorter. */
+enum { DATAGRAM_OVERHEAD = 80 };
 
 /* Order of the classes in the table. */
 enum rank { RANK_V4_DEFAULT, RANK_V4, RANK_V6, RANK_LINK_LOCAL, RANK_LOOPBACK };
@@ -230,7 +230,7 @@ enum ibv_mtu gid_table_mtu(const struct nl_host *h)
 		if ((l->flags & IFF_UP) && !(l->flags & IFF_LOOPBACK) && l->mtu < least)
 			least = l->mtu;
 	}
-	while (m > IBV_MTU_256 && (128u << m) + ROCE_OVERHEAD > least)
+	while (m > IBV_MTU_256 && (128u << m) + DATAGRAM_OVERHEAD > least)
 		m--;
 	return m;
 }

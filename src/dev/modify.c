@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* ibv_modify_qp: checks the state table, then the values, then carries out the
  * transition. */
+#include "base/cap.h"
 #include "base/log.h"
 #include "dev/complete.h"
 #include "dev/gid.h"
@@ -10,6 +11,7 @@
 #include "dev/verbs.h"
 
 #include <errno.h>
+#include <linux/capability.h>
 #include <string.h>
 
 #define ACCESS_BITS (0xffu | (unsigned)IBV_ACCESS_OPTIONAL_RANGE)
@@ -66,6 +68,18 @@ static int migration_check(const struct ibv_qp_attr *a, int mask)
 	return 0;
 }
 
+/* A Q_Key with the high bit is sent only by QPs that have it themselves, and only the
+ * privileged may give it to them. The kernel's errno, for every device. */
+static int qkey_check(uint32_t qkey)
+{
+	if (qkey >> 31 && !cap_effective(CAP_NET_RAW))
+		return log_refuse(EPERM,
+				  "ibv_modify_qp: Q_Key 0x%x has the high bit: it needs "
+				  "CAP_NET_RAW",
+				  qkey);
+	return 0;
+}
+
 static int values_check(const struct ibv_qp_attr *a, int mask)
 {
 	int ret = limits_check(a, mask);
@@ -78,7 +92,9 @@ static int values_check(const struct ibv_qp_attr *a, int mask)
 	if ((mask & IBV_QP_ACCESS_FLAGS) && (a->qp_access_flags & ~ACCESS_BITS))
 		return log_refuse(EINVAL, "ibv_modify_qp: unknown access flags 0x%x",
 				  a->qp_access_flags & ~ACCESS_BITS);
-	if (mask & IBV_QP_AV)
+	if (mask & IBV_QP_QKEY)
+		ret = qkey_check(a->qkey);
+	if (!ret && (mask & IBV_QP_AV))
 		ret = ah_check(&a->ah_attr);
 	if (!ret && (mask & IBV_QP_PATH_MTU))
 		ret = mtu_check(a->path_mtu);
@@ -108,6 +124,7 @@ static void values_apply_locked(struct dev_qp *qp, const struct ibv_qp_attr *a, 
 	COPY(IBV_QP_TIMEOUT, timeout);
 	COPY(IBV_QP_RETRY_CNT, retry_cnt);
 	COPY(IBV_QP_RNR_RETRY, rnr_retry);
+	COPY(IBV_QP_QKEY, qkey);
 	COPY(IBV_QP_PATH_MIG_STATE, path_mig_state);
 #undef COPY
 	/* Hardware keeps as many bits of these as the header's field has. */

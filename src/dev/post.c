@@ -45,6 +45,11 @@ static int fill(const struct dev_qp *qp, struct wqe *w, const struct ibv_send_wr
 	else if (has & WQE_HAS_WINDOW)
 		return mw_wqe_fill(w, IBV_MW_TYPE_2, wr->bind_mw.mw, wr->bind_mw.rkey,
 				   &wr->bind_mw.bind_info);
+	if (qp->qp.qp_type == IBV_QPT_UD)
+		ret = wqe_set_address(qp, w, wr->wr.ud.ah, wr->wr.ud.remote_qpn,
+				      wr->wr.ud.remote_qkey);
+	if (ret)
+		return ret;
 	if (wr->send_flags & IBV_SEND_INLINE)
 		return wqe_set_inline_sges(qp, w, (size_t)wr->num_sge, wr->sg_list);
 	if (has & WQE_HAS_DATA)
@@ -59,11 +64,14 @@ static int send_one_locked(struct dev_qp *qp, const struct ibv_send_wr *wr)
 	int ret = wqe_room(qp, sq->tail);
 
 	lock_assert_held(&qp->lock);
-	if (!ret)
-		ret = fill(qp, w, wr);
+	if (ret)
+		return ret;
+	ret = fill(qp, w, wr);
 	if (!ret)
 		ret = wqe_check_locked(qp, w);
-	if (!ret)
+	if (ret)
+		wqe_release(qp, w);
+	else
 		sq->tail++;
 	return ret;
 }

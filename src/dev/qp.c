@@ -8,6 +8,7 @@
 #include "dev/qpn.h"
 #include "dev/transport.h"
 #include "dev/verbs.h"
+#include "dev/wqe.h"
 #include "dev/xrc.h"
 
 #include <errno.h>
@@ -36,7 +37,7 @@ static int type_check(enum ibv_qp_type type)
 	if (!transport_choose(type))
 		return log_refuse(EOPNOTSUPP,
 				  "ibv_create_qp: the device has no QPs of type %d (enum "
-				  "ibv_qp_type), only RC, UC and XRC",
+				  "ibv_qp_type)",
 				  (int)type);
 	return 0;
 }
@@ -314,6 +315,8 @@ int qp_create_xrc_recv(struct ibv_qp_init_attr_ex *attr, struct dev_qp **out)
 void qp_clear_locked(struct dev_qp *qp)
 {
 	lock_assert_held(&qp->lock);
+	for (uint32_t i = qp->sq.done; i != qp->sq.tail; i++)
+		wqe_release(qp, sq_at(&qp->sq, i));
 	if (qp->cur_valid && (qp->srq || qp->xrc))
 		atomic_fetch_sub(&(qp->srq ? qp->srq : qp->xrc->srq)->rq.outstanding, 1);
 	if (qp->xrc) {
@@ -348,7 +351,7 @@ static void end(struct dev_qp *qp, bool handle_gone)
 	lock_fini(&qp->lock);
 	lock_fini(&qp->modify_lock);
 	if (qp->is_ex)
-		pthread_mutex_destroy(&qp->build.lock);
+		qp_ex_fini(qp);
 	queues_free(qp);
 	free(qp);
 }

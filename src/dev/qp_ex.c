@@ -56,6 +56,16 @@ void qp_wr_start(struct dev_qp *qp)
 	lock_put(&qp->lock);
 }
 
+/* What was built is not posted. */
+static void drop_built(struct dev_qp *qp)
+{
+	struct qp_build *b = &qp->build;
+
+	for (uint32_t i = 0; i < b->n; i++)
+		wqe_release(qp, sq_at(&qp->sq, b->first + i));
+	b->n = 0;
+}
+
 static int post_built_locked(struct dev_qp *qp)
 {
 	struct qp_build *b = &qp->build;
@@ -88,6 +98,8 @@ int qp_wr_complete(struct dev_qp *qp)
 	if (!ret)
 		tr = post_submit_locked(qp);
 	lock_put(&qp->lock);
+	if (ret)
+		drop_built(qp);
 	qp->build.open = false;
 	qp_ex_leave(qp);
 	if (tr)
@@ -99,6 +111,7 @@ void qp_wr_abort(struct dev_qp *qp)
 {
 	if (!qp->build.open)
 		return;
+	drop_built(qp);
 	qp->build.open = false;
 	qp_ex_leave(qp);
 }
@@ -317,11 +330,13 @@ static void wr_set_ud_addr(struct ibv_qp_ex *ex, struct ibv_ah *ah, uint32_t rem
 			   uint32_t remote_qkey)
 {
 	struct dev_qp *qp = to_dev(ex);
+	struct wqe *w = current(qp);
 
-	(void)ah;
-	(void)remote_qpn;
-	(void)remote_qkey;
-	if (current(qp))
+	if (!w)
+		return;
+	if (qp->qp.qp_type == IBV_QPT_UD)
+		note(qp, wqe_set_address(qp, w, ah, remote_qpn, remote_qkey));
+	else
 		note(qp, log_refuse(EINVAL,
 				    "ibv_wr_set_ud_addr: QP 0x%x is connected, not UD",
 				    qp->qp.qp_num));
@@ -375,6 +390,12 @@ static void qp_ex_init(struct dev_qp *qp, uint64_t send_ops)
 	pthread_mutexattr_settype(&attr, PTHREAD_MUTEX_ERRORCHECK);
 	pthread_mutex_init(&qp->build.lock, &attr);
 	pthread_mutexattr_destroy(&attr);
+}
+
+void qp_ex_fini(struct dev_qp *qp)
+{
+	qp_wr_abort(qp);
+	pthread_mutex_destroy(&qp->build.lock);
 }
 
 /* Every QP has a PD; an XRC receive QP has an XRC domain instead. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include "tests/t.h"
 
-#include "dev/fake_transport.h"
+#include "dev/fake_datagrams.h"
 
 enum { S = IBV_QPS_ERR + 1 };
 #define ALL_BITS 26 /* attributes of the verbs that have names, IBV_QP_STATE first */
@@ -194,28 +194,52 @@ static void outside_the_table(void)
 
 /* ---- the same rules through ibv_modify_qp ---------------------------------------- */
 
+/* What the shortest way takes. */
+static int way_mask(enum ibv_qp_type type, enum ibv_qp_state to)
+{
+	bool uc = type == IBV_QPT_UC, ud = type == IBV_QPT_UD;
+
+	if (to == IBV_QPS_INIT)
+		return ud ? UD_INIT_MASK : INIT_MASK;
+	if (to == IBV_QPS_RTR)
+		return ud ? IBV_QP_STATE : uc ? UC_RTR_MASK : RTR_MASK;
+	if (to == IBV_QPS_RTS)
+		return ud ? UD_RTS_MASK : uc ? UC_RTS_MASK : RTS_MASK;
+	return IBV_QP_STATE;
+}
+
+static void way_to(struct rig *r, enum ibv_qp_state to)
+{
+	CHECK_EQ(rig_to(r, to, way_mask(r->qp->qp_type, to)), 0);
+}
+
+/* An error of the send queue. */
+static void fail_send(struct rig *r)
+{
+	struct ibv_ah *ah = ud_ah(r->pd);
+	struct ibv_wc wc;
+
+	CHECK_EQ(ud_send(r, ah, 1, IBV_SEND_SIGNALED), 0);
+	qp_fail_send(to_qp(r->qp), to_qp(r->qp)->sq.done, IBV_WC_LOC_PROT_ERR, "test");
+	CHECK_EQ(ibv_poll_cq(r->scq, 1, &wc), 1);
+	CHECK_EQ(ibv_destroy_ah(ah), 0);
+}
+
 /* Brings the QP to a state by the shortest way. */
 static void bring(struct rig *r, int to)
 {
-	bool uc = r->qp->qp_type == IBV_QPT_UC;
-
-	CHECK_EQ(rig_to(r, IBV_QPS_RESET, IBV_QP_STATE), 0);
+	way_to(r, IBV_QPS_RESET);
 	if (to == IBV_QPS_RESET)
 		return;
-	CHECK_EQ(rig_to(r, IBV_QPS_INIT, INIT_MASK), 0);
+	way_to(r, IBV_QPS_INIT);
 	if (to == IBV_QPS_RTR || (to >= IBV_QPS_RTS && to <= IBV_QPS_SQE))
-		CHECK_EQ(rig_to(r, IBV_QPS_RTR, uc ? UC_RTR_MASK : RTR_MASK), 0);
+		way_to(r, IBV_QPS_RTR);
 	if (to >= IBV_QPS_RTS && to <= IBV_QPS_SQE)
-		CHECK_EQ(rig_to(r, IBV_QPS_RTS, uc ? UC_RTS_MASK : RTS_MASK), 0);
+		way_to(r, IBV_QPS_RTS);
 	if (to == IBV_QPS_SQD || to == IBV_QPS_ERR)
-		CHECK_EQ(rig_to(r, to, IBV_QP_STATE), 0);
-	if (to == IBV_QPS_SQE) {
-		struct ibv_wc wc;
-
-		CHECK_EQ(rig_send(r, 1, IBV_SEND_SIGNALED), 0);
-		qp_fail_send(to_qp(r->qp), to_qp(r->qp)->sq.done, IBV_WC_LOC_PROT_ERR, "test");
-		CHECK_EQ(ibv_poll_cq(r->scq, 1, &wc), 1);
-	}
+		way_to(r, to);
+	if (to == IBV_QPS_SQE)
+		fail_send(r);
 	CHECK_EQ(r->qp->state, to);
 }
 
@@ -276,6 +300,11 @@ static void calls_rc(void)
 static void calls_uc(void)
 {
 	calls_of(1);
+}
+
+static void calls_ud(void)
+{
+	calls_of(2);
 }
 
 static void walk_and_query(void)
@@ -411,7 +440,7 @@ static void creation(void)
 		CHECK_EQ(errno, err); \
 	} while (0)
 	REQUIRE(rig_up(&r, (struct rig_opt){ 0 }));
-	REFUSED(EOPNOTSUPP, .qp_type = IBV_QPT_UD);
+	REFUSED(EOPNOTSUPP, .qp_type = IBV_QPT_RAW_PACKET);
 	REFUSED(EINVAL, .qp_type = IBV_QPT_XRC_RECV); /* it has a domain, no PD */
 	REFUSED(EINVAL, .qp_type = (enum ibv_qp_type)77);
 	REFUSED(EINVAL, .qp_type = IBV_QPT_RC, .cap.max_send_wr = DEV_MAX_QP_WR + 1);
@@ -437,6 +466,7 @@ int main(int argc, char **argv)
 	T_RUN(outside_the_table);
 	T_RUN(calls_rc);
 	T_RUN(calls_uc);
+	T_RUN(calls_ud);
 	T_RUN(walk_and_query);
 	T_RUN(refused_attach_stays_in_init);
 	T_RUN(made_by_cm_is_left_to_the_transport);

@@ -69,6 +69,9 @@ void query_device(struct ibv_device_attr *a)
 	a->max_srq = DEV_MAX_SRQ;
 	a->max_srq_wr = DEV_MAX_SRQ_WR;
 	a->max_srq_sge = DEV_MAX_SGE;
+	a->max_mcast_grp = DEV_MAX_GROUPS;
+	a->max_mcast_qp_attach = DEV_MAX_GROUP_QPS;
+	a->max_total_mcast_qp_attach = DEV_MAX_GROUPS * DEV_MAX_GROUP_QPS;
 	a->max_pkeys = 1;
 	a->local_ca_ack_delay = 15; /* 4.096 us * 2^15: 134 ms, a busy process */
 	a->phys_port_cnt = 1;

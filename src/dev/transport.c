@@ -62,11 +62,12 @@ enum ibv_wc_status sq_run_local_locked(struct dev_qp *qp, bool reads)
 }
 
 /* InfiniBand 1.5, 11.6.3.2: the first packet that a QP in RTR gets, of whatever
- * kind. */
+ * kind. It is about a connection: UD has none. */
 static void comm_est_locked(struct dev_qp *qp)
 {
 	lock_assert_held(&qp->lock);
-	if (qp->qp.state != IBV_QPS_RTR || qp->comm_est_sent)
+	if (qp->qp.state != IBV_QPS_RTR || qp->comm_est_sent ||
+	    !qp_type_is_connected(qp->qp.qp_type))
 		return;
 	qp->comm_est_sent = true;
 	share_qp_update_locked(qp);
@@ -87,15 +88,13 @@ struct dev_pd *recv_pd(struct dev_qp *qp, uint32_t srqn)
 	return qp->xrc ? xrc_pd(qp, srqn) : qp->pd;
 }
 
-int recv_take(struct dev_qp *qp, uint32_t srqn)
+int recv_take_locked(struct dev_qp *qp, uint32_t srqn)
 {
 	int ret = 0;
 
-	lock_get(&qp->lock);
-	if (qp->cur_valid) {
-		lock_put(&qp->lock);
+	lock_assert_held(&qp->lock);
+	if (qp->cur_valid)
 		return 0;
-	}
 	if (!qp_may_receive_locked(qp)) {
 		ret = -ENOENT;
 	} else if (qp->xrc) {
@@ -109,6 +108,15 @@ int recv_take(struct dev_qp *qp, uint32_t srqn)
 		rqe_copy(qp->cur, rq_at(&qp->rq, qp->rq.head++));
 	}
 	qp->cur_valid = !ret;
+	return ret;
+}
+
+int recv_take(struct dev_qp *qp, uint32_t srqn)
+{
+	int ret;
+
+	lock_get(&qp->lock);
+	ret = recv_take_locked(qp, srqn);
 	lock_put(&qp->lock);
 	return ret;
 }

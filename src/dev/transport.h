@@ -2,8 +2,9 @@
 /* The contract between the device and its transports.
  *
  * A transport moves the data of QPs of certain types: src/rc that of connected QPs (RC,
- * UC, XRC), src/ud that of UD QPs. The device knows a transport by the table below alone. A transport knows the QP
- * and the services at the end of this file; it does not know the verbs.
+ * UC, XRC), src/ud that of UD QPs. The device knows a transport by the table below alone.
+ * A transport knows the QP and the services at the end of this file; it does not know the
+ * verbs.
  *
  * Which transport serves a QP follows from its type (transport_choose()). qp->tr is set
  * from the transition to RTR until RESET or destruction. In this time the transport has
@@ -145,6 +146,7 @@ void sq_retire_locked(struct dev_qp *qp) REQUIRES(qp->lock);
  * recv_posted() will be called when one is posted. An XRC receive QP gets it from the SRQ
  * of this number; -EINVAL: its domain has none. */
 int recv_take(struct dev_qp *qp, uint32_t srqn);
+int recv_take_locked(struct dev_qp *qp, uint32_t srqn) REQUIRES(qp->lock);
 
 /* The PD that a peer's request is checked against: the QP's, or that of the SRQ
  * which the request names. NULL: there is no such SRQ. Only to compare with. */
@@ -156,9 +158,9 @@ struct dev_pd *recv_pd(struct dev_qp *qp, uint32_t srqn);
 void recv_done(struct dev_qp *qp, const struct ibv_wc *wc, bool solicited);
 
 /* Between these two the transport copies from or to memory that the WQE at sq.next or
- * qp->cur names, without qp->lock. If the QP fails meanwhile, its work requests are flushed
- * when the last copy has ended: the application may use the memory of a request that is
- * complete. At most 255 at a time. */
+ * qp->cur names, or uses the address vector of a WQE, without qp->lock. If the QP fails
+ * meanwhile, its work requests are flushed when the last copy has ended: the application
+ * may use the memory of a request that is complete. At most 255 at a time. */
 void qp_copy_begin_locked(struct dev_qp *qp) REQUIRES(qp->lock);
 void qp_copy_end_locked(struct dev_qp *qp) REQUIRES(qp->lock);
 

@@ -3,33 +3,7 @@
  * connections needs the mandatory members alone. */
 #include "tests/t.h"
 
-#include "dev/transport.h"
-
-static const struct dev_transport datagrams;
-#define FAKE_DATAGRAMS (&datagrams)
-#include "dev/fake_transport.h"
-
-static const struct dev_transport datagrams = {
-	.name = "fake datagrams",
-	.listen = fake_listen,
-	.attach = fake_attach,
-	.stop = fake_stop,
-	.detach = fake_detach,
-	.kick = fake_kick,
-};
-
-#define UD_INIT (IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY)
-
-/* A UD QP in RTS. */
-static bool ud_up(struct rig *r, bool srq)
-{
-	if (!rig_up(r, (struct rig_opt){ .type = IBV_QPT_UD, .srq = srq }))
-		return false;
-	CHECK_EQ(rig_to(r, IBV_QPS_INIT, UD_INIT), 0);
-	CHECK_EQ(rig_to(r, IBV_QPS_RTR, IBV_QP_STATE), 0);
-	CHECK_EQ(rig_to(r, IBV_QPS_RTS, IBV_QP_STATE | IBV_QP_SQ_PSN), 0);
-	return true;
-}
+#include "dev/fake_datagrams.h"
 
 static struct ibv_qp *create(struct rig *r, enum ibv_qp_type type)
 {
@@ -59,9 +33,9 @@ static void a_qp_without_connection(void)
 	struct dev_qp *qp;
 	struct rig r;
 
-	REQUIRE(ud_up(&r, false));
+	REQUIRE(ud_up(&r, (struct rig_opt){ 0 }));
 	qp = to_qp(r.qp);
-	CHECK(qp->tr == &datagrams);
+	CHECK(qp->tr == &fake_datagrams);
 	CHECK_EQ(fake.listen, 1);
 	CHECK_EQ(fake.attach, 1);
 	CHECK_EQ(fake.kick, 1);
@@ -85,7 +59,7 @@ static void a_datagram_completes_with_its_source(void)
 		      wc;
 	struct rig r;
 
-	REQUIRE(ud_up(&r, false));
+	REQUIRE(ud_up(&r, (struct rig_opt){ 0 }));
 	CHECK_EQ(rig_recv(&r, 9), 0);
 	CHECK_EQ(recv_take(to_qp(r.qp), 0), 0);
 	recv_done(to_qp(r.qp), &in, false);
@@ -100,7 +74,7 @@ static void nobody_is_told_of_a_receive(void)
 {
 	struct rig r;
 
-	REQUIRE(ud_up(&r, false));
+	REQUIRE(ud_up(&r, (struct rig_opt){ 0 }));
 	CHECK_EQ(recv_take(to_qp(r.qp), 0), -ENOENT);
 	CHECK(!to_qp(r.qp)->recv_awaited);
 	CHECK_EQ(rig_recv(&r, 1), 0);
@@ -115,7 +89,7 @@ static void a_receive_of_an_srq_goes_to_who_waits(void)
 	struct ibv_qp *rc;
 	struct rig r;
 
-	REQUIRE(ud_up(&r, true));
+	REQUIRE(ud_up(&r, (struct rig_opt){ .srq = true }));
 	rc = create(&r, IBV_QPT_RC);
 	REQUIRE(rc);
 	CHECK_EQ(ibv_modify_qp(rc, &a, INIT_MASK), 0);

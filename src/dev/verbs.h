@@ -213,6 +213,8 @@ int qp_wr_complete(struct dev_qp *qp);
 void qp_wr_abort(struct dev_qp *qp);
 int qp_create_ex(struct dev_ctx *ctx, struct ibv_qp_init_attr_ex *attr,
 		 struct dev_qp **out);
+/* The QP is destroyed, if need be between start and complete. */
+void qp_ex_fini(struct dev_qp *qp);
 /* Excludes builders, for a post by other means on a QP that is_ex. False: this thread is
  * building. */
 bool qp_ex_enter(struct dev_qp *qp);
@@ -240,7 +242,8 @@ int ece_set(struct dev_qp *qp, struct ibv_ece *ece);
 struct dev_ah {
 	struct ibv_ah ah;
 	struct dev_object object;
-	struct ibv_ah_attr attr;
+	struct dev_pd *pd; /* that it was made with */
+	struct dev_av *av; /* counted */
 };
 
 static inline struct dev_ah *to_ah(struct ibv_ah *a)

@@ -10,14 +10,15 @@
  * has it. */
 #define RC (1u << IBV_QPT_RC | 1u << IBV_QPT_XRC_SEND)
 #define RC_UC (RC | 1u << IBV_QPT_UC)
+#define ALL (RC_UC | 1u << IBV_QPT_UD)
 #define DATA (WQE_HAS_DATA | WQE_HAS_INLINE)
 
 const struct wqe_rule wqe_rules[WQE_RULES] = {
 	[IBV_WR_RDMA_WRITE] = { RC_UC, DATA | WQE_HAS_REMOTE, IBV_QP_EX_WITH_RDMA_WRITE },
 	[IBV_WR_RDMA_WRITE_WITH_IMM] = { RC_UC, DATA | WQE_HAS_REMOTE,
 					 IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM },
-	[IBV_WR_SEND] = { RC_UC, DATA, IBV_QP_EX_WITH_SEND },
-	[IBV_WR_SEND_WITH_IMM] = { RC_UC, DATA, IBV_QP_EX_WITH_SEND_WITH_IMM },
+	[IBV_WR_SEND] = { ALL, DATA, IBV_QP_EX_WITH_SEND },
+	[IBV_WR_SEND_WITH_IMM] = { ALL, DATA, IBV_QP_EX_WITH_SEND_WITH_IMM },
 	[IBV_WR_RDMA_READ] = { RC, WQE_HAS_DATA | WQE_HAS_REMOTE | WQE_HAS_RESPONSE,
 			       IBV_QP_EX_WITH_RDMA_READ },
 	[IBV_WR_ATOMIC_CMP_AND_SWP] = { RC,
@@ -167,11 +168,42 @@ int wqe_set_inline(const struct dev_qp *qp, struct wqe *w, size_t n,
 	return ret;
 }
 
-int wqe_check_locked(struct dev_qp *qp, const struct wqe *w)
+int wqe_set_address(const struct dev_qp *qp, struct wqe *w, struct ibv_ah *ah,
+		    uint32_t remote_qpn, uint32_t remote_qkey)
+{
+	if (!ah || !ah_intact(ah) || ah->context != qp->object.context)
+		return log_refuse(EINVAL, "posting to QP 0x%x: %s", qp->qp.qp_num,
+				  ah ? "the address handle is none of its context" :
+				       "no address handle");
+	wqe_release(qp, w);
+	w->av = to_ah(ah)->av;
+	av_get(w->av);
+	w->remote_qpn = remote_qpn & 0xffffff;
+	w->remote_qkey = remote_qkey;
+	return 0;
+}
+
+/* InfiniBand 10.2.5: with the high bit a request asks for the Q_Key of its QP, which may
+ * be one that only the privileged can set. */
+static int address_check_locked(struct dev_qp *qp, struct wqe *w) REQUIRES(qp->lock);
+
+static int address_check_locked(struct dev_qp *qp, struct wqe *w)
+{
+	if (!w->av)
+		return log_refuse(EINVAL, "posting to QP 0x%x: a datagram without address",
+				  qp->qp.qp_num);
+	if (w->remote_qkey >> 31)
+		w->remote_qkey = qp->attr.qkey;
+	return 0;
+}
+
+int wqe_check_locked(struct dev_qp *qp, struct wqe *w)
 {
 	unsigned has = wqe_rule(qp->qp.qp_type, w->opcode)->has;
 
 	lock_assert_held(&qp->lock);
+	if (qp->qp.qp_type == IBV_QPT_UD)
+		return address_check_locked(qp, w);
 	if ((has & WQE_HAS_WORD) && w->length != 8)
 		return log_refuse(EINVAL,
 				  "posting to QP 0x%x: an atomic write of %u bytes, not 8",

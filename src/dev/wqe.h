@@ -6,7 +6,7 @@
 #ifndef ANYRDMA_DEV_WQE_H
 #define ANYRDMA_DEV_WQE_H
 
-#include "dev/dev.h"
+#include "dev/av.h"
 
 /* What an opcode has. */
 enum wqe_has {
@@ -68,7 +68,21 @@ int wqe_set_inline_sges(const struct dev_qp *qp, struct wqe *w, size_t n,
 			const struct ibv_sge *sges);
 int wqe_set_inline(const struct dev_qp *qp, struct wqe *w, size_t n,
 		   const struct ibv_data_buf *bufs);
-/* What can be seen only when all is set. Called with qp->lock held. */
-int wqe_check_locked(struct dev_qp *qp, const struct wqe *w) REQUIRES(qp->lock);
+/* UD: where it goes; a second call replaces the first. w holds the address from now on. */
+int wqe_set_address(const struct dev_qp *qp, struct wqe *w, struct ibv_ah *ah,
+		    uint32_t remote_qpn, uint32_t remote_qkey);
+/* What can be seen only when all is set; and what depends on the QP's attributes is filled
+ * in. Called with qp->lock held. */
+int wqe_check_locked(struct dev_qp *qp, struct wqe *w) REQUIRES(qp->lock);
+
+/* Gives back what w holds: it is complete, or was not posted. Entries that are not between
+ * sq.done and sq.tail, nor being built, hold nothing. */
+static inline void wqe_release(const struct dev_qp *qp, struct wqe *w)
+{
+	if (qp->qp.qp_type != IBV_QPT_UD || !w->av)
+		return;
+	av_put(w->av);
+	w->av = NULL;
+}
 
 #endif

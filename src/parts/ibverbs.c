@@ -5,13 +5,14 @@
 #include "rc/carrier.h"
 #include "shm/shm.h"
 #include "tcp/rendezvous.h"
+#include "ud/carrier.h"
+#include "udp/udp.h"
 
-/* By enum ibv_qp_type. A type without a transport cannot be created (EOPNOTSUPP); UD will
- * get one that is not built on streams. */
+/* By enum ibv_qp_type. A type without a transport cannot be created (EOPNOTSUPP). */
 static const struct dev_transport *const transports[] = {
 	[IBV_QPT_RC] = &rc_transport,
 	[IBV_QPT_UC] = &rc_transport,
-	[IBV_QPT_UD] = NULL,
+	[IBV_QPT_UD] = &ud_transport,
 	[IBV_QPT_XRC_SEND] = &rc_transport,
 	[IBV_QPT_XRC_RECV] = &rc_transport,
 };
@@ -25,3 +26,5 @@ const struct dev_transport *transport_choose(enum ibv_qp_type type)
 
 const struct rc_rendezvous *const rc_rendezvous[] = { &shm_rendezvous, &tcp_rendezvous,
 						      NULL };
+
+const struct ud_carrier *const ud_carriers[] = { &udp_carrier, NULL };

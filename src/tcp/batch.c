@@ -3,7 +3,7 @@
 
 #include "dev/verbs.h"
 #include "rc/tap.h"
-#include "tcp/crc32c.h"
+#include "base/crc32c.h"
 
 #include <errno.h>
 #include <stdatomic.h>

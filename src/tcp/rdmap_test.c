@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-#include "tcp/crc32c.h"
+#include "base/crc32c.h"
 #include "tcp/golden_test.h"
 #include "tcp/rdmap.h"
 #include "tcp/term.h"

@@ -17,7 +17,7 @@
 #include "rc/responder.h"
 #include "rc/rx.h"
 #include "rc/tx.h"
-#include "tcp/crc32c.h"
+#include "base/crc32c.h"
 #include "tcp/tcp.h"
 #include "tcp/term.h"
 

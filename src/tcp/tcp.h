@@ -4,8 +4,8 @@
  *
  * Files: carrier.c the descriptor, who watches it, the table; tx.c sending; batch.c the
  * FPDUs of one sendmsg(); rx.c assembling what arrives; term.c Terminate, the last message of
- * a plain stream; rendezvous.c streams for QPs known by GID and number; codecs mpa.c, rdmap.c,
- * crc32c.c. */
+ * a plain stream; rendezvous.c streams for QPs known by GID and number; codecs mpa.c and
+ * rdmap.c. */
 #ifndef ANYRDMA_TCP_TCP_H
 #define ANYRDMA_TCP_TCP_H
 

@@ -54,6 +54,7 @@ struct ud_head {
 	uint8_t traffic_class, hop_limit, sl;
 	uint16_t len;	/* payload */
 	uint32_t flow_label;
+	uint32_t psn; /* 24 bit, counted by the sending QP; nothing depends on it */
 	uint32_t src_qpn, dst_qpn; /* dst_qpn UD_MCAST_QPN: to all QPs attached to dgid */
 	uint32_t qkey;
 	uint32_t imm;	/* network order */
@@ -65,8 +66,9 @@ struct ud_head {
 struct ud_out {
 	struct ud_head head;
 	const struct dev_av *av; /* NULL: an answer to a mark; the GIDs of `head` count */
-	struct iovec iov[2 + 32]; /* [first, first + n): the payload. A carrier may use
-				   * [first - 1] for its own header */
+	struct iovec iov[1 + DEV_MAX_SGE + 1]; /* [first, first + n): the payload. A carrier
+						* may use [first - 1] for its own header, and
+						* [first + n] for what is behind */
 	unsigned first, n;
 };
 
@@ -80,7 +82,8 @@ struct ud_carrier {
 	/* The QP has entered RTR: pollers of its receive CQ receive for it. qp->poll_cq.
 	 * 0 or -errno. */
 	int (*attach)(struct ud_qp *u);
-	/* No poller of the CQ receives for this QP after return. */
+	/* The QP is gone: nothing is delivered to it, and it sends nothing any more. The
+	 * carrier forgets it. */
 	void (*detach)(struct ud_qp *u);
 
 	/* Can this carrier reach the process of that QP at that address?
@@ -94,29 +97,45 @@ struct ud_carrier {
 	/* The path does not need *peer any more. */
 	void (*drop)(void *peer);
 
-	/* Sends datagrams of one QP to one path, in order. Returns how many were taken;
-	 * fewer than n: there is no room, and the carrier calls ud_unblocked(u) when there
-	 * is. -errno: the first one cannot be sent at all (no route, the peer is gone); the
-	 * datagram counts as sent and lost. -EPIPE also: this carrier does not reach the
-	 * peer any more; the protocol asks reaches() again. With u's tx_lock. The payload is
-	 * the application's memory, guarded by the caller (base/guard.h) and held by
-	 * mr_get() during the call alone. */
+	/* Sends datagrams of one QP, in order, to paths that all have this `peer` (of a
+	 * carrier whose peers are all NULL: to any of its paths, groups included). Returns
+	 * how many were taken. Fewer than n, but not 0: the rest is offered again. 0: there
+	 * is no room, and the carrier calls ud_unblocked(u) when there is. -errno: the first
+	 * one cannot be sent at all (no route); it counts as sent and lost. -EPIPE: this
+	 * carrier does not reach the peer any more; the protocol asks reaches() again.
+	 * -EFAULT: the application has unmapped the payload of the first one; its work
+	 * request fails. With u's tx_lock. The payload is the application's memory, which may
+	 * be unmapped: a carrier copies it by take_iov() (dev/sge.h), or lets the kernel read
+	 * it. Its keys are held by mr_get() during the call alone. */
 	int (*send)(struct ud_qp *u, void *peer, struct ud_out *out, unsigned n);
 	/* Everything that was taken is published: the sender of a chain of work requests
 	 * has come to its end. May be NULL. */
 	void (*flush)(struct ud_qp *u);
 
-	/* The QP receives what is sent to the group, or does not any more. May be NULL: the
-	 * carrier carries no groups. 0 or -errno. */
+	/* The QP receives what is sent to the group, or does not any more. NULL in all but
+	 * the last carrier: groups go by that one. Each receive CQ with members gets a copy
+	 * of every datagram, in the sender's process, too: the protocol delivers nothing to
+	 * groups by itself. 0 or -errno. */
 	int (*join)(struct ud_qp *u, const union ibv_gid *group);
 	void (*leave)(struct ud_qp *u, const union ibv_gid *group);
 };
 
-/* Every carrier that is linked in, the preferred one first, NULL at the end. Defined by
- * src/parts/ibverbs.c, or by a unit test. Groups go by the last one, always. */
+/* Every carrier that is linked in, at most UD_CARRIERS, the preferred one first, NULL at the
+ * end. Defined by src/parts/ibverbs.c, or by a unit test. */
+enum { UD_CARRIERS = 2 };
 extern const struct ud_carrier *const ud_carriers[];
 
 /* ---- services of the protocol for a carrier ------------------------------------ */
+
+/* A carrier's own of a QP: NULL before its attach(). The carrier sets it in attach() and
+ * detach(), and may read it wherever it is called for the QP. */
+void **ud_priv(struct ud_qp *u, const struct ud_carrier *c);
+/* The QP number, and the CQ whose pollers receive for it. */
+uint32_t ud_qpn(const struct ud_qp *u);
+struct dev_cq *ud_cq(const struct ud_qp *u);
+/* A carrier that keeps `u` beyond a call, as for ud_unblocked(), holds a reference. */
+void ud_get(struct ud_qp *u);
+void ud_put(struct ud_qp *u);
 
 /* A datagram has arrived; `payload` has h->len bytes, which a peer may be changing. The
  * protocol finds the QP (or the QPs that `only` receives for, of a group), checks the
@@ -125,7 +144,8 @@ extern const struct ud_carrier *const ud_carriers[];
  * NULL for a datagram to one QP. Carrier's locks for receiving may be held. */
 void ud_deliver(const struct ud_head *h, const void *payload, const struct dev_cq *only);
 
-/* There is room again for what send() did not take. No lock of the carrier is held. */
+/* There is room again for what send() did not take. No lock of the carrier for sending is
+ * held. */
 void ud_unblocked(struct ud_qp *u);
 /* reaches() may give another answer now. No lock is held. Any thread. */
 void ud_paths_changed(void);

@@ -15,7 +15,7 @@
  * completes exactly once and in order, the end of the stream is told, and all
  * can be destroyed. */
 #include "base/be.h"
-#include "tcp/crc32c.h"
+#include "base/crc32c.h"
 #include "tcp/tcp.h"
 #include "victim.h"
 

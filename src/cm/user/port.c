@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include "cm/user/port.h"
 
+#include "base/cap.h"
 #include "base/conf.h"
 #include "base/log.h"
 #include "base/state.h"
@@ -16,7 +17,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
-#include <sys/syscall.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -365,16 +365,6 @@ static unsigned unprivileged_start(void)
 	return start;
 }
 
-static bool may_bind_service(void)
-{
-	struct __user_cap_header_struct h = { _LINUX_CAPABILITY_VERSION_3, 0 };
-	struct __user_cap_data_struct d[2] = { { 0, 0, 0 }, { 0, 0, 0 } };
-
-	if (syscall(SYS_capget, &h, d))
-		return false;
-	return d[0].effective & 1u << CAP_NET_BIND_SERVICE;
-}
-
 /* ---- taking ---------------------------------------------------------------------- */
 
 int port_tcp_bound(const struct sockaddr *sa, bool afonly, uint16_t port)
@@ -478,7 +468,7 @@ int port_bind(enum rdma_port_space ps, const struct sockaddr *sa, bool afonly,
 	int ret = -EADDRNOTAVAIL, fd;
 
 	if (num) {
-		if (num < unprivileged_start() && !may_bind_service())
+		if (num < unprivileged_start() && !cap_effective(CAP_NET_BIND_SERVICE))
 			return log_refuse(EACCES, "RDMA port %u needs CAP_NET_BIND_SERVICE",
 					  num);
 		if (port_to_tcp(num, conf_get()->ports_identity) < 0)

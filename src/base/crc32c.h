@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* CRC32C (RFC 3720 appendix B.4) as MPA uses it (RFC 5044 section 4.4). */
-#ifndef ANYRDMA_TCP_CRC32C_H
-#define ANYRDMA_TCP_CRC32C_H
+/* CRC32C (RFC 3720 appendix B.4), for MPA (RFC 5044 section 4.4) and datagrams. */
+#ifndef ANYRDMA_BASE_CRC32C_H
+#define ANYRDMA_BASE_CRC32C_H
 
 #include <stddef.h>
 #include <stdint.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-#include "tcp/crc32c.h"
+#include "base/crc32c.h"
 
 #include <pthread.h>
 #include <stdbool.h>

@@ -1,0 +1,257 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* What arrives: the checks, the receive, the 40 bytes before the payload.
+ *
+ * A datagram that is not accepted is dropped without a trace at either end (InfiniBand
+ * 9.8.3): nobody listens for the QP's state, the Q_Key is wrong, no receive is posted. One
+ * that is longer than its receive is dropped, too, and the receive stays, as rxe, hfi1 and
+ * InfiniBand's class D have it. A receive of an SRQ has been taken already; class E completes
+ * it with an error. Its status is LOC_LEN_ERR (11.6.2; rxe says REM_INV_REQ_ERR), and the QP
+ * goes on, as with rxe: else any peer that knows the Q_Key could end it. */
+#include "dev/complete.h"
+#include "dev/gid.h"
+#include "dev/sge.h"
+#include "ud/tap.h"
+#include "ud/ud.h"
+
+#include <errno.h>
+#include <string.h>
+
+/* BTH, DETH and ICRC, and UDP's header, of the RoCE v2 packet that this would be. */
+enum { ROCE_BYTES = 8 + 12 + 8 + 4, IPPROTO_OF_ROCE = 17 };
+
+static void put16(uint8_t *p, uint32_t v)
+{
+	p[0] = (uint8_t)(v >> 8);
+	p[1] = (uint8_t)v;
+}
+
+static uint32_t packet_bytes(const struct ud_head *h)
+{
+	return ROCE_BYTES + (h->flags & UD_IMM ? 4 : 0) + ((h->len + 3u) & ~3u);
+}
+
+/* RFC 791 section 3.1 */
+static void checksum_put(uint8_t *ip)
+{
+	uint32_t sum = 0;
+
+	for (unsigned i = 0; i < 20; i += 2)
+		sum += (uint32_t)ip[i] << 8 | ip[i + 1];
+	while (sum >> 16)
+		sum = (sum & 0xffff) + (sum >> 16);
+	put16(ip + 10, ~sum & 0xffff);
+}
+
+/* The header of the IP packet that brought it, as the kernel's drivers and NICs store it for
+ * RoCE v2: 20 bytes of zeros and an IPv4 header, or an IPv6 header (RFC 8200 section 3). */
+static void grh_put(uint8_t grh[UD_GRH], const struct ud_head *h)
+{
+	memset(grh, 0, UD_GRH);
+	if (gid_is_v4(&h->dgid)) {
+		uint8_t *ip = grh + 20;
+
+		ip[0] = 0x45;
+		ip[1] = h->traffic_class;
+		put16(ip + 2, 20 + packet_bytes(h));
+		ip[6] = 0x40; /* do not fragment */
+		ip[8] = h->hop_limit;
+		ip[9] = IPPROTO_OF_ROCE;
+		memcpy(ip + 12, h->sgid.raw + 12, 4);
+		memcpy(ip + 16, h->dgid.raw + 12, 4);
+		checksum_put(ip);
+		return;
+	}
+	grh[0] = (uint8_t)(0x60 | h->traffic_class >> 4);
+	grh[1] = (uint8_t)((h->traffic_class & 15) << 4 | (h->flow_label >> 16 & 15));
+	put16(grh + 2, h->flow_label & 0xffff);
+	put16(grh + 4, packet_bytes(h));
+	grh[6] = IPPROTO_OF_ROCE;
+	grh[7] = h->hop_limit;
+	memcpy(grh + 8, h->sgid.raw, 16);
+	memcpy(grh + 24, h->dgid.raw, 16);
+}
+
+/* Stores n bytes at iov[*i] + *off, and moves both. */
+static int store(const struct iovec *iov, unsigned *i, size_t *off, const uint8_t *from,
+		 size_t n)
+{
+	while (n) {
+		size_t k = iov[*i].iov_len - *off;
+		int ret;
+
+		if (k > n)
+			k = n;
+		ret = place_bytes((uint8_t *)iov[*i].iov_base + *off, from, k);
+		if (ret)
+			return ret;
+		from += k;
+		n -= k;
+		*off += k;
+		if (*off == iov[*i].iov_len) {
+			*off = 0;
+			++*i;
+		}
+	}
+	return 0;
+}
+
+/* The 40 bytes, then the payload: a program may spin on its last byte. 0 or -errno. */
+static int place_locked(struct dev_qp *qp, const struct rqe *r, const struct ud_head *h,
+			const void *payload)
+{
+	struct sge_list list = { qp->pd, r->sge, r->num_sge, IBV_ACCESS_LOCAL_WRITE };
+	struct mr_slot *refs[DEV_MAX_SGE];
+	struct iovec iov[DEV_MAX_SGE];
+	struct sge_mem mem = { iov, refs, DEV_MAX_SGE };
+	uint8_t grh[UD_GRH];
+	unsigned i = 0;
+	size_t off = 0;
+	int n, ret;
+
+	lock_assert_held(&qp->lock);
+	n = sge_map(&list, 0, UD_GRH + h->len, &mem);
+	if (n < 0)
+		return n;
+	grh_put(grh, h);
+	ret = store(iov, &i, &off, grh, UD_GRH);
+	if (!ret)
+		ret = store(iov, &i, &off, payload, h->len);
+	sge_unmap(refs, n);
+	return ret;
+}
+
+/* The next receive; it stays where it is until recv_used_locked(). NULL: there is none. */
+static const struct rqe *recv_next_locked(struct dev_qp *qp)
+{
+	lock_assert_held(&qp->lock);
+	if (qp->srq)
+		return recv_take_locked(qp, 0) ? NULL : qp->cur;
+	return qp->rq.head == qp->rq.tail ? NULL : rq_at(&qp->rq, qp->rq.head);
+}
+
+static void recv_complete(struct dev_qp *qp, const struct rqe *r, const struct ibv_wc *wc,
+			  bool solicited) REQUIRES(qp->lock)
+{
+	lock_assert_held(&qp->lock);
+	if (qp->srq)
+		qp->cur_valid = false;
+	else
+		qp->rq.head++;
+	if (recv_complete_locked(qp, r, wc, solicited))
+		qp_to_err_locked(qp);
+}
+
+static void complete_locked(struct dev_qp *qp, const struct rqe *r, const struct ud_head *h)
+	REQUIRES(qp->lock)
+{
+	struct ibv_wc wc = {
+		.status = IBV_WC_SUCCESS,
+		.opcode = IBV_WC_RECV,
+		.byte_len = UD_GRH + h->len,
+		.src_qp = h->src_qpn,
+		.wc_flags = IBV_WC_GRH,
+		.sl = h->sl,
+	};
+
+	if (h->flags & UD_IMM) {
+		wc.wc_flags |= IBV_WC_WITH_IMM;
+		wc.imm_data = h->imm;
+	}
+	recv_complete(qp, r, &wc, h->flags & UD_SOLICITED);
+}
+
+/* UD_RECEIVED or why it is dropped. *bad: the receive cannot be written, and is qp->cur. */
+static enum ud_counter receive_locked(struct dev_qp *qp, const struct ud_head *h,
+				      const void *payload, bool *bad) REQUIRES(qp->lock)
+{
+	static const struct ibv_wc too_long = { .status = IBV_WC_LOC_LEN_ERR,
+						.opcode = IBV_WC_RECV };
+	const struct rqe *r;
+
+	lock_assert_held(&qp->lock);
+	if (!qp_heard_locked(qp))
+		return UD_DROP_STATE;
+	if (h->qkey != qp->attr.qkey)
+		return UD_DROP_QKEY;
+	r = recv_next_locked(qp);
+	if (!r)
+		return UD_DROP_NO_RECV;
+	if (r->length < UD_GRH + (uint32_t)h->len) {
+		if (qp->srq)
+			recv_complete(qp, r, &too_long, true);
+		return UD_DROP_LENGTH;
+	}
+	if (place_locked(qp, r, h, payload)) {
+		*bad = !recv_take_locked(qp, 0);
+		return UD_DROP_MEMORY;
+	}
+	complete_locked(qp, r, h);
+	return UD_RECEIVED;
+}
+
+void ud_deliver_to(struct ud_qp *u, const struct ud_head *h, const void *payload)
+{
+	enum ud_counter what = UD_DROP_NO_QP;
+	bool bad = false;
+
+	lock_get(&u->rx_lock);
+	if (!u->gone) {
+		lock_get(&u->qp->lock);
+		what = receive_locked(u->qp, h, payload, &bad);
+		lock_put(&u->qp->lock);
+		if (bad)
+			qp_fail_recv(u->qp, IBV_WC_LOC_PROT_ERR, -1,
+				     "the memory of a receive cannot be written");
+	}
+	lock_put(&u->rx_lock);
+	ud_count(what);
+	ud_tap_in(h, u->qpn, what);
+}
+
+/* ---- marks ---------------------------------------------------------------------- */
+
+/* In the loop thread, as the caller may have locks of a carrier. */
+static void answer_run(struct loop_work *w)
+{
+	struct ud_qp *u = container_of(w, struct ud_qp, answer);
+
+	ud_run(u, UD_TODO_ANSWER | UD_TODO_SEND);
+	ud_put(u);
+}
+
+static void mark_in(struct ud_qp *u, const struct ud_head *h)
+{
+	if (h->kind == UD_MARKED) {
+		atomic_store(&u->marked, h->token);
+	} else {
+		lock_get(&u->answers_lock);
+		if (u->nanswers < UD_ANSWERS)
+			u->answers[u->nanswers++] = *h;
+		lock_put(&u->answers_lock);
+	}
+	u->answer.run = answer_run;
+	ud_get(u);
+	if (!loop_post(&u->answer))
+		ud_put(u);
+}
+
+void ud_deliver(const struct ud_head *h, const void *payload, const struct dev_cq *only)
+{
+	struct ud_qp *u;
+
+	if (h->dst_qpn == UD_MCAST_QPN) {
+		ud_group_deliver(h, payload, only);
+		return;
+	}
+	u = ud_table_get(h->dst_qpn);
+	if (!u) {
+		ud_count(UD_DROP_NO_QP);
+		ud_tap_in(h, h->dst_qpn, UD_DROP_NO_QP);
+		return;
+	}
+	if (h->kind == UD_DATA)
+		ud_deliver_to(u, h, payload);
+	else
+		mark_in(u, h);
+	ud_put(u);
+}

@@ -1,0 +1,142 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Datagrams, whatever carries them: what the files of this layer share.
+ *
+ * transport.c the table for the device, and the life of a ud_qp; table.c QPs by number;
+ * send.c takes WQEs and gives datagrams away; path.c which carrier a destination is reached
+ * by; deliver.c what arrives; group.c who gets what is sent to a group; count.c counters. */
+#ifndef ANYRDMA_UD_UD_H
+#define ANYRDMA_UD_UD_H
+
+#include "base/list.h"
+#include "base/lock.h"
+#include "base/loop.h"
+#include "ud/carrier.h"
+#include "ud/count.h"
+
+enum {
+	UD_PATHS = 4096, /* kept by one QP; the one not used for longest goes */
+	UD_PATH_BUCKETS = 64,
+	UD_ANSWERS = 8, /* marks to be answered; more at once are not */
+};
+
+/* Where a path leads: an index of ud_carriers, or: */
+enum { UD_BY_NONE = -1, UD_BY_LOCAL = -2 };
+
+/* One process that a QP sends to: an address, and the port of the numbers of its QPs. */
+struct ud_path {
+	struct ud_path *next; /* of its bucket */
+	struct list lru;
+	union ibv_gid dgid;
+	uint32_t ifindex; /* of a link-local dgid */
+	uint16_t port;
+	int by;
+	void *peer;	/* of carrier `by` */
+	uint32_t asked; /* ud_path_changes when the carriers were asked */
+};
+
+/* Why ud_run() is called. */
+enum ud_todo {
+	UD_TODO_SEND = 1,
+	UD_TODO_UNBLOCK = 2, /* a carrier has room again */
+	UD_TODO_TIMER = 4,   /* a mark was not answered in time */
+	UD_TODO_ANSWER = 8,  /* marks are to be answered */
+};
+
+/* Carriers change: a mark was sent on `path`, and everything waits for its answer. The send
+ * queue keeps its order, so there is at most one. */
+struct ud_hold {
+	struct ud_path *path; /* NULL: none */
+	int to;
+	void *peer; /* of carrier `to` */
+	uint32_t token;
+	unsigned tries;
+	bool due; /* the timer has fired since */
+};
+
+/* A UD QP from RTR to RESET. It lives on as long as it has references; `gone` says that the
+ * device does not know it any more. Who uses `qp` holds tx_lock or rx_lock and has looked. */
+struct ud_qp {
+	struct dev_qp *qp;
+	uint32_t qpn;
+	struct dev_cq *cq;
+	atomic_int refs; /* the device, the table, groups, a timer, who works with it */
+	bool gone;	 /* written with both locks */
+	void *priv[UD_CARRIERS];
+	struct ud_qp *next; /* table.c */
+
+	struct lock tx_lock; /* guards all down to the next lock. Who fails to get it sets
+			      * a bit of `todo`, which the holder looks at after unlocking */
+	uint32_t psn; /* of the next datagram, less the QP's sq_psn */
+	uint32_t sq_psn;
+	bool blocked; /* a carrier has no room */
+	struct ud_path *buckets[UD_PATH_BUCKETS];
+	struct list lru; /* paths, the one used last at the end */
+	unsigned npaths;
+	struct ud_path *last; /* the path used last, or NULL */
+	struct ud_path group; /* any group: the last carrier, without a peer; and every
+			       * destination when there is no memory for a path */
+	struct ud_hold hold;
+	struct loop_timer timer; /* of hold; holds a reference */
+	uint8_t *bounce;	 /* UD_PAYLOAD_MAX, for datagrams to this process */
+
+	struct lock rx_lock; /* one datagram at a time is delivered */
+
+	_Atomic unsigned todo;	 /* enum ud_todo */
+	_Atomic uint32_t marked; /* token of the last answer */
+	struct lock answers_lock; /* innermost */
+	struct ud_head answers[UD_ANSWERS]; /* marks that came */
+	unsigned nanswers;
+	struct loop_work answer; /* holds a reference */
+};
+
+/* ---- table.c ---- */
+void ud_table_add(struct ud_qp *u);
+void ud_table_del(struct ud_qp *u);
+/* With a reference; NULL: none. */
+struct ud_qp *ud_table_get(uint32_t qpn);
+
+/* ---- path.c: with tx_lock ---- */
+
+/* The path of a WQE's destination. */
+struct ud_path *ud_path_get(struct ud_qp *u, const struct dev_av *av, uint32_t qpn)
+	REQUIRES(u->tx_lock);
+enum ud_ready {
+	UD_READY, /* p->by is where the path leads */
+	UD_WAIT,  /* carriers change: not now */
+	UD_MARK_DUE, /* ... and a mark is to be sent by carrier p->by: ud_hold.token */
+};
+enum ud_ready ud_path_ready(struct ud_qp *u, struct ud_path *p, uint32_t qpn)
+	REQUIRES(u->tx_lock);
+/* Carrier p->by has answered -EPIPE. */
+void ud_path_lost(struct ud_qp *u, struct ud_path *p) REQUIRES(u->tx_lock);
+void ud_paths_free(struct ud_qp *u) REQUIRES(u->tx_lock);
+
+/* ---- send.c ---- */
+
+/* Does what `why` (enum ud_todo) asks for, or leaves it to the thread that has tx_lock. */
+void ud_run(struct ud_qp *u, unsigned why);
+
+/* ---- deliver.c ---- */
+
+/* To one QP; counts what it drops. */
+void ud_deliver_to(struct ud_qp *u, const struct ud_head *h, const void *payload);
+
+/* ---- group.c ---- */
+/* 0, -EALREADY: it is a member, or -ENOMEM. */
+int ud_group_join(struct ud_qp *u, const union ibv_gid *gid);
+/* -ENOENT: it is no member. */
+int ud_group_leave(struct ud_qp *u, const union ibv_gid *gid);
+void ud_group_deliver(const struct ud_head *h, const void *payload,
+		      const struct dev_cq *only);
+
+/* Index of the last carrier, which carries groups, and answers to marks. -1: there is none. */
+static inline int ud_last_carrier(void)
+{
+	int i = 0;
+
+	while (ud_carriers[i])
+		i++;
+	return i - 1;
+}
+
+#endif

@@ -1,0 +1,382 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Groups. Every receive CQ with members has sockets of its own, on the one port of groups,
+ * which every process shares by SO_REUSEADDR: the kernel gives each of them a copy. A group
+ * is joined on every interface that has an address in the GID table, loopback included.
+ *
+ * An IPv6 group is joined as such on interfaces with IPv6 addresses, and as an IPv4 group
+ * that stands for it on those with IPv4 addresses: from an IPv4 GID, and on the loopback
+ * interface, it is sent as that one (tx.c). A datagram goes one way, so nobody gets two.
+ *
+ * Linux allows 20 memberships (net.ipv4.igmp_max_memberships) of an IPv4 socket: then another
+ * socket is opened. Which socket an IPv4 group's datagram of an interface is for, the kernel
+ * decides by group and interface; for IPv6 by group alone, so a group must be on one. */
+#include "base/crc32c.h"
+#include "base/fdset.h"
+#include "base/log.h"
+#include "base/ports.h"
+#include "base/state.h"
+#include "dev/gid.h"
+#include "udp/udp.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+
+enum { RECEIVE_BUFFER = 8 << 20, IPV6_MULTICAST_ALL_ = 29 };
+
+struct group_socket {
+	struct udp_socket s;
+	struct list link; /* cq_groups.sockets */
+	bool v6;
+	unsigned members;
+};
+
+struct membership {
+	uint32_t ifindex;
+	struct group_socket *on;
+};
+
+struct group {
+	struct list link; /* cq_groups.groups */
+	union ibv_gid gid;
+	unsigned users; /* QPs */
+	unsigned n;
+	struct membership *m;
+};
+
+struct cq_groups {
+	struct list link;
+	struct dev_cq *cq;
+	struct list groups, sockets;
+};
+
+static struct {
+	struct lock lock; /* guards everything here; outside of the poll groups' locks */
+	struct list cqs;
+} mcast PROCESS_STATE = { LOCK_INIT, LIST_INIT(mcast.cqs) };
+
+void udp_group_v4(const union ibv_gid *group, struct in_addr *out)
+{
+	uint32_t low = crc32c(CRC32C_INIT, group->raw, 16) & 0xffffff;
+
+	if (gid_is_v4(group))
+		memcpy(out, group->raw + 12, 4);
+	else
+		out->s_addr = htonl(239u << 24 | low); /* RFC 2365: of this site */
+}
+
+/* ---- sockets -------------------------------------------------------------------- */
+
+static bool progress(struct poll_source *src, bool by_thread)
+{
+	(void)by_thread;
+	return udp_receive(container_of(src, struct udp_socket, src));
+}
+
+static int socket_bind(int fd, bool v6)
+{
+	struct sockaddr_in6 a6 = { .sin6_family = AF_INET6, .sin6_port = htons(PORT_GROUPS) };
+	struct sockaddr_in a4 = { .sin_family = AF_INET, .sin_port = htons(PORT_GROUPS) };
+	int on = 1, off = 0, size = RECEIVE_BUFFER;
+
+	setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &size, sizeof(size));
+	if (setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)))
+		return -errno;
+	if (v6) {
+		if (setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &on, sizeof(on)) ||
+		    setsockopt(fd, IPPROTO_IPV6, IPV6_RECVPKTINFO, &on, sizeof(on)) ||
+		    setsockopt(fd, IPPROTO_IPV6, IPV6_MULTICAST_ALL_, &off, sizeof(off)) ||
+		    bind(fd, (struct sockaddr *)&a6, sizeof(a6)))
+			return -errno;
+	} else if (setsockopt(fd, IPPROTO_IP, IP_PKTINFO, &on, sizeof(on)) ||
+		   setsockopt(fd, IPPROTO_IP, IP_MULTICAST_ALL, &off, sizeof(off)) ||
+		   bind(fd, (struct sockaddr *)&a4, sizeof(a4))) {
+		return -errno;
+	}
+	return 0;
+}
+
+static int socket_new(struct cq_groups *c, bool v6, struct group_socket **out)
+{
+	struct group_socket *g = calloc(1, sizeof(*g));
+	int ret;
+
+	if (!g)
+		return -ENOMEM;
+	g->v6 = v6;
+	g->s.group = true;
+	g->s.port = PORT_GROUPS;
+	g->s.cq = c->cq;
+	g->s.src.progress = progress;
+	g->s.fd = fdset_take(socket(v6 ? AF_INET6 : AF_INET,
+				    SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+	ret = g->s.fd < 0 ? -errno : socket_bind(g->s.fd, v6);
+	g->s.src.fd = g->s.fd;
+	if (!ret)
+		ret = poll_add(c->cq, &g->s.src);
+	if (ret)
+		goto fail;
+	ret = poll_mod(&g->s.src, EPOLLIN);
+	if (ret) {
+		poll_del(&g->s.src);
+		goto fail;
+	}
+	list_add_tail(&c->sockets, &g->link);
+	*out = g;
+	return 0;
+fail:
+	if (g->s.fd >= 0)
+		fdset_close(g->s.fd);
+	free(g);
+	return ret;
+}
+
+static void socket_free(struct group_socket *g)
+{
+	list_del(&g->link);
+	poll_del(&g->s.src);
+	fdset_close(g->s.fd);
+	free(g);
+}
+
+/* ---- memberships ------------------------------------------------------------------ */
+
+static int option_set(const struct group_socket *s, const struct group *g, uint32_t ifindex,
+		      bool join)
+{
+	struct ip_mreqn m4 = { .imr_ifindex = (int)ifindex };
+	struct ipv6_mreq m6 = { .ipv6mr_interface = ifindex };
+	int ret;
+
+	if (s->v6) {
+		memcpy(&m6.ipv6mr_multiaddr, g->gid.raw, 16);
+		ret = setsockopt(s->s.fd, IPPROTO_IPV6,
+				 join ? IPV6_ADD_MEMBERSHIP : IPV6_DROP_MEMBERSHIP, &m6,
+				 sizeof(m6));
+	} else {
+		udp_group_v4(&g->gid, &m4.imr_multiaddr);
+		ret = setsockopt(s->s.fd, IPPROTO_IP,
+				 join ? IP_ADD_MEMBERSHIP : IP_DROP_MEMBERSHIP, &m4,
+				 sizeof(m4));
+	}
+	/* Another group of the CQ may have the same IPv4 address. */
+	return ret && !(join && errno == EADDRINUSE) ? -errno : 0;
+}
+
+static struct membership *find(const struct group *g, bool v6, uint32_t ifindex)
+{
+	for (unsigned i = 0; i < g->n; i++)
+		if (g->m[i].on->v6 == v6 && (!ifindex || g->m[i].ifindex == ifindex))
+			return &g->m[i];
+	return NULL;
+}
+
+static int add_on(struct group *g, struct group_socket *s, uint32_t ifindex)
+{
+	struct membership *m = realloc(g->m, (g->n + 1) * sizeof(*m));
+	int ret;
+
+	if (!m)
+		return -ENOMEM;
+	g->m = m;
+	ret = option_set(s, g, ifindex, true);
+	if (ret)
+		return ret;
+	m[g->n++] = (struct membership){ ifindex, s };
+	s->members++;
+	return 0;
+}
+
+/* The socket that has the group already, any that has room, or a new one. */
+static int add(struct cq_groups *c, struct group *g, bool v6, uint32_t ifindex)
+{
+	struct membership *there = find(g, v6, 0);
+	struct group_socket *s;
+	int ret;
+
+	if (there) {
+		ret = add_on(g, there->on, ifindex);
+		if (v6 || ret != -ENOBUFS)
+			return ret;
+	}
+	list_for_each(s, &c->sockets, link) {
+		if (s->v6 != v6)
+			continue;
+		ret = add_on(g, s, ifindex);
+		if (ret != -ENOBUFS && ret != -ENOMEM)
+			return ret;
+	}
+	ret = socket_new(c, v6, &s);
+	if (ret)
+		return ret;
+	ret = add_on(g, s, ifindex);
+	if (ret)
+		socket_free(s);
+	return ret;
+}
+
+/* Joins on the interfaces that it has not joined on yet. 0: it is joined on some; -errno of
+ * the first that failed. */
+static int join_all(struct cq_groups *c, struct group *g)
+{
+	struct gid_slot s;
+	int ret, first = -ENODEV;
+
+	for (unsigned i = 0; i < gid_count(); i++) {
+		bool v6;
+
+		if (!gid_get(i, &s) || !s.ifindex)
+			continue;
+		v6 = !gid_is_v4(&s.gid);
+		if ((v6 && (gid_is_v4(&g->gid) || s.loopback)) || find(g, v6, s.ifindex))
+			continue;
+		ret = add(c, g, v6, s.ifindex);
+		if (ret && first == -ENODEV)
+			first = ret;
+		if (ret)
+			log_info("a group cannot be joined on interface %u: %s", s.ifindex,
+				 strerror(-ret));
+	}
+	return g->n ? 0 : first;
+}
+
+/* Is the IPv4 group that stands for g also that of another one of the CQ, there? */
+static bool shared(const struct cq_groups *c, const struct group *g, const struct membership *m)
+{
+	struct in_addr mine, a;
+	struct group *o;
+
+	udp_group_v4(&g->gid, &mine);
+	list_for_each(o, &c->groups, link) {
+		udp_group_v4(&o->gid, &a);
+		if (o == g || m->on->v6 || a.s_addr != mine.s_addr)
+			continue;
+		for (unsigned i = 0; i < o->n; i++)
+			if (o->m[i].on == m->on && o->m[i].ifindex == m->ifindex)
+				return true;
+	}
+	return false;
+}
+
+static void group_free(struct cq_groups *c, struct group *g)
+{
+	for (unsigned i = 0; i < g->n; i++) {
+		struct group_socket *s = g->m[i].on;
+
+		if (--s->members == 0)
+			socket_free(s);
+		else if (!shared(c, g, &g->m[i]))
+			option_set(s, g, g->m[i].ifindex, false);
+	}
+	list_del(&g->link);
+	free(g->m);
+	free(g);
+	if (list_empty(&c->groups)) {
+		list_del(&c->link);
+		free(c);
+	}
+}
+
+static void interfaces_changed(void)
+{
+	struct cq_groups *c;
+	struct group *g;
+
+	lock_get(&mcast.lock);
+	list_for_each(c, &mcast.cqs, link)
+		list_for_each(g, &c->groups, link)
+			join_all(c, g);
+	lock_put(&mcast.lock);
+}
+
+/* ---- the carrier's calls -------------------------------------------------------------- */
+
+static struct cq_groups *cq_find(const struct dev_cq *cq)
+{
+	struct cq_groups *c;
+
+	list_for_each(c, &mcast.cqs, link)
+		if (c->cq == cq)
+			return c;
+	return NULL;
+}
+
+static struct group *group_find(const struct cq_groups *c, const union ibv_gid *gid)
+{
+	struct group *g;
+
+	list_for_each(g, &c->groups, link)
+		if (!memcmp(&g->gid, gid, sizeof(*gid)))
+			return g;
+	return NULL;
+}
+
+static struct cq_groups *cq_get(struct dev_cq *cq)
+{
+	struct cq_groups *c = cq_find(cq);
+
+	if (c)
+		return c;
+	c = calloc(1, sizeof(*c));
+	if (!c)
+		return NULL;
+	c->cq = cq;
+	list_init(&c->groups);
+	list_init(&c->sockets);
+	list_add_tail(&mcast.cqs, &c->link);
+	return c;
+}
+
+static int group_join(struct dev_cq *cq, const union ibv_gid *gid)
+{
+	struct cq_groups *c = cq_get(cq);
+	struct group *g = c ? group_find(c, gid) : NULL;
+	int ret;
+
+	if (g) {
+		g->users++;
+		return 0;
+	}
+	g = c ? calloc(1, sizeof(*g)) : NULL;
+	if (!g) {
+		if (c && list_empty(&c->groups)) {
+			list_del(&c->link);
+			free(c);
+		}
+		return -ENOMEM;
+	}
+	g->gid = *gid;
+	g->users = 1;
+	list_add_tail(&c->groups, &g->link);
+	ret = join_all(c, g);
+	if (ret)
+		group_free(c, g);
+	return ret;
+}
+
+int udp_join(struct ud_qp *u, const union ibv_gid *group)
+{
+	int ret;
+
+	gid_watch(interfaces_changed);
+	lock_get(&mcast.lock);
+	ret = group_join(ud_cq(u), group);
+	lock_put(&mcast.lock);
+	if (ret)
+		log_info("QP 0x%x cannot join a group: %s", ud_qpn(u), strerror(-ret));
+	return ret;
+}
+
+void udp_leave(struct ud_qp *u, const union ibv_gid *group)
+{
+	struct cq_groups *c;
+	struct group *g;
+
+	lock_get(&mcast.lock);
+	c = cq_find(ud_cq(u));
+	g = c ? group_find(c, group) : NULL;
+	if (g && !--g->users)
+		group_free(c, g);
+	lock_put(&mcast.lock);
+}
