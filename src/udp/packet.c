@@ -147,9 +147,10 @@ int packet_decode(const uint8_t *p, size_t len, struct ud_head *h, unsigned *fla
 	size_t head, tail;
 
 	memset(h, 0, sizeof(*h));
-	if (len < BTH + DETH + 2 * WORD && len != BTH + DETH + WORD)
+	/* Only a plain send has no word behind DETH. */
+	if (len < BTH + DETH + WORD || (p[0] != OP_UD_SEND && len < BTH + DETH + 2 * WORD))
 		return -EPROTO;
-	head = len == BTH + DETH + WORD && p[0] != OP_UD_SEND ? 0 : opcode_decode(p, h);
+	head = opcode_decode(p, h);
 	if (!head)
 		return -EPROTO;
 	/* Pad count and header version are 0, and so are the reserved bits; the P_Key is the
