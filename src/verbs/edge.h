@@ -23,9 +23,10 @@
  * the process. */
 static inline const struct dev_ops *edge_ops(const struct ibv_context *context)
 {
-	const struct dev_ctx *ctx = container_of(context, struct dev_ctx, v.context);
-
-	return context && state_is_old(ctx->generation) ? NULL : dev_ops();
+	if (context &&
+	    state_is_old(container_of(context, struct dev_ctx, v.context)->generation))
+		return NULL;
+	return dev_ops();
 }
 
 /* What the device knows of a public object (dev/object.h), which may be overwritten. */

@@ -6,7 +6,9 @@
 #include <sched.h>
 
 static uint64_t total; /* bytes each way */
-enum { CHUNK = 1 << 20, DEPTH = 4 };
+/* A buffer has two of them: local memory of one's own operations, and what the peer's
+ * reach. */
+enum { CHUNK = 1 << 19, DEPTH = 4 };
 
 /* Buffers of 4 KiB are full after a few messages; what is rarer needs the long run. */
 static void setup(unsigned def_mib)
@@ -22,15 +24,16 @@ static void setup(unsigned def_mib)
 	setenv("ANYRDMA_RCVBUF", "4096", 1);
 }
 
-/* Moves `total` bytes by operations of one MiB, or of half of it. */
-static void pump(struct end *e, struct remote t, int opcode, size_t chunk)
+/* Moves `total` bytes. */
+static void pump(struct end *e, struct remote t, int opcode)
 {
-	uint64_t n = total / chunk, posted = 0, done = 0, last = conf_now();
-	struct ibv_sge sge = conf_sge(&e->buf, 0, chunk);
+	uint64_t n = total / CHUNK, posted = 0, done = 0, last = conf_now();
+	struct ibv_sge sge = conf_sge(&e->buf, 0, CHUNK);
 	struct ibv_send_wr wr = remote_rdma(&t, 1, opcode, &sge);
 	struct ibv_wc wc;
 	int got;
 
+	wr.wr.rdma.remote_addr += CHUNK;
 	while (done < n) {
 		while (posted < n && posted - done < DEPTH) {
 			OK(conf_post(e->id->qp, &wr));
@@ -45,7 +48,7 @@ static void pump(struct end *e, struct remote t, int opcode, size_t chunk)
 			last = conf_now();
 		} else if (conf_now() - last > 2 * conf_ms(CONF_WAIT) * 1000000ull) {
 			FAIL("standing still after %llu of %llu MiB",
-			     (unsigned long long)(done * chunk >> 20),
+			     (unsigned long long)(done * CHUNK >> 20),
 			     (unsigned long long)(total >> 20));
 		} else {
 			sched_yield();
@@ -66,7 +69,7 @@ static void server(struct peer *me, void *arg)
 	end_serve(&s, me);
 	remote_say(me, &s.buf);
 	t = remote_hear(me);
-	pump(&s, t, r->server, CHUNK);
+	pump(&s, t, r->server);
 	peer_say(me, 'd');
 	peer_hear(me, 'q');
 	end_free(&s);
@@ -81,7 +84,7 @@ static void flood(struct roles r)
 	end_join(&e, &p);
 	t = remote_hear(&p);
 	remote_say(&p, &e.buf);
-	pump(&e, t, r.client, CHUNK);
+	pump(&e, t, r.client);
 	peer_hear(&p, 'd');
 	peer_say(&p, 'q');
 	peer_end(&p);
