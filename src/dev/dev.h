@@ -21,7 +21,8 @@
  *	loop.lock			base/loop.c
  * Inside qp->lock, and otherwise alone: bind_lock (mw.c) > table_lock (mr.c) > share.lock
  * (share.c); gid_lock (gid.c). Outside of evq.lock, and otherwise alone: device_lock
- * (device.c). Alone: qpns.lock (qpn.c), null_lock (null.c).
+ * (device.c). Alone: qpns.lock (qpn.c), null_lock (null.c). Inside modify_lock, and otherwise
+ * alone: groups.lock (mcast.c).
  *
  * No lock is held while another thread is waited for, but for two waits that are bounded
  * (mr.c; mw.c holds bind_lock meanwhile). There are no callbacks of the application. */
@@ -561,6 +562,8 @@ struct dev_qp {
 	const struct dev_transport *tr; /* from RTR on, else NULL */
 	void *tr_priv;			/* the transport's own: dev/transport.h */
 	uint64_t share_id;			/* dev/share.h; 0: none */
+	struct list groups; /* multicast groups it is attached to: mcast.c
+			     * (modify_lock) */
 	struct dev_object object;
 };
 

@@ -11,6 +11,32 @@ static const struct dev_transport fake_datagrams;
 #include "dev/av.h"
 #include "dev/fake_transport.h"
 
+/* Groups that the transport has joined, and not left, for whatever QP; and how often it was
+ * called. With join_fails_at n, the n-th join from now on fails. */
+static struct {
+	int joined, joins, leaves, join_fails_at;
+	union ibv_gid last;
+} fake_groups;
+
+static int fake_mcast_attach(struct dev_qp *qp, const union ibv_gid *group)
+{
+	CHECK(qp->tr == &fake_datagrams);
+	fake_groups.joins++;
+	if (fake_groups.join_fails_at && !--fake_groups.join_fails_at)
+		return -ENOBUFS;
+	fake_groups.joined++;
+	fake_groups.last = *group;
+	return 0;
+}
+
+static void fake_mcast_detach(struct dev_qp *qp, const union ibv_gid *group)
+{
+	(void)qp;
+	fake_groups.joined--;
+	fake_groups.leaves++;
+	fake_groups.last = *group;
+}
+
 static const struct dev_transport fake_datagrams = {
 	.name = "fake datagrams",
 	.listen = fake_listen,
@@ -18,6 +44,8 @@ static const struct dev_transport fake_datagrams = {
 	.stop = fake_stop,
 	.detach = fake_detach,
 	.kick = fake_kick,
+	.mcast_attach = fake_mcast_attach,
+	.mcast_detach = fake_mcast_detach,
 };
 
 #define UD_INIT_MASK (IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY)

@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "dev/complete.h"
 #include "dev/gid.h"
+#include "dev/mcast.h"
 #include "dev/qpn.h"
 #include "dev/share.h"
 #include "dev/transport.h"
@@ -149,6 +150,8 @@ static int enter_init(struct dev_qp *qp)
 	return ret;
 }
 
+static int enter_rtr(struct dev_qp *qp) REQUIRES(qp->modify_lock);
+
 static int enter_rtr(struct dev_qp *qp)
 {
 	const struct dev_transport *tr = transport_choose(qp->qp.qp_type);
@@ -163,8 +166,12 @@ static int enter_rtr(struct dev_qp *qp)
 	qp->tr = tr;
 	lock_put(&qp->lock);
 	ret = tr->attach(qp);
-	if (!ret)
-		return 0;
+	if (!ret) {
+		ret = mcast_enter_locked(qp);
+		if (!ret)
+			return 0;
+		tr->detach(qp);
+	}
 	lock_get(&qp->lock);
 	qp->tr = NULL;
 	if (qp->qp.state == IBV_QPS_RTR)
@@ -227,6 +234,8 @@ static void enter_err(struct dev_qp *qp)
 	lock_put(&qp->lock);
 }
 
+static void enter_reset(struct dev_qp *qp) REQUIRES(qp->modify_lock);
+
 static void enter_reset(struct dev_qp *qp)
 {
 	const struct dev_transport *tr;
@@ -239,8 +248,10 @@ static void enter_reset(struct dev_qp *qp)
 	 * RESET the QP is not put on the list again. */
 	if (qp->srq)
 		srq_forget_qp(qp->srq, qp);
-	if (tr)
+	if (tr) {
+		mcast_leave_locked(qp, tr);
 		tr->detach(qp);
+	}
 	if (qp->send_cq)
 		cq_forget_qp(qp->send_cq, qp);
 	if (qp->recv_cq && qp->recv_cq != qp->send_cq)
@@ -249,6 +260,9 @@ static void enter_reset(struct dev_qp *qp)
 	qp_clear_locked(qp);
 	lock_put(&qp->lock);
 }
+
+static int enter(struct dev_qp *qp, enum ibv_qp_state from, enum ibv_qp_state to)
+	REQUIRES(qp->modify_lock);
 
 static int enter(struct dev_qp *qp, enum ibv_qp_state from, enum ibv_qp_state to)
 {

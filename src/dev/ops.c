@@ -3,6 +3,7 @@
 #include "dev/ops.h"
 
 #include "base/log.h"
+#include "dev/mcast.h"
 #include "dev/verbs.h"
 #include "dev/xrc.h"
 
@@ -133,22 +134,6 @@ static int op_query_ece(struct dev_qp *qp, struct ibv_ece *ece)
 	return 0;
 }
 
-static int op_attach_mcast(struct dev_qp *qp, const union ibv_gid *gid, uint16_t lid)
-{
-	(void)gid;
-	(void)lid;
-	return log_refuse(EOPNOTSUPP, "ibv_attach_mcast: QP 0x%x: no multicast on RC",
-			  qp->qp.qp_num);
-}
-
-static int op_detach_mcast(struct dev_qp *qp, const union ibv_gid *gid, uint16_t lid)
-{
-	(void)gid;
-	(void)lid;
-	return log_refuse(EOPNOTSUPP, "ibv_detach_mcast: QP 0x%x: no multicast on RC",
-			  qp->qp.qp_num);
-}
-
 static int op_init_ah_from_wc(struct dev_ctx *ctx, uint8_t port, const struct ibv_wc *wc,
 			      const struct ibv_grh *grh, struct ibv_ah_attr *attr)
 {
@@ -236,8 +221,8 @@ const struct dev_ops dev_ops_device = {
 	.query_qp_data_in_order = op_query_qp_data_in_order,
 	.set_ece = ece_set,
 	.query_ece = op_query_ece,
-	.attach_mcast = op_attach_mcast,
-	.detach_mcast = op_detach_mcast,
+	.attach_mcast = mcast_attach,
+	.detach_mcast = mcast_detach,
 	.post_send = post_send,
 	.post_recv = post_recv,
 	.destroy_qp = qp_destroy,

@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "base/state.h"
 #include "dev/complete.h"
+#include "dev/mcast.h"
 #include "dev/poll.h"
 #include "dev/qpn.h"
 #include "dev/transport.h"
@@ -234,6 +235,7 @@ static int make(struct dev_qp *qp, struct dev_ctx *ctx, struct dev_xrcd *xrcd,
 	lock_init(&qp->lock);
 	lock_init(&qp->modify_lock);
 	list_init(&qp->srq_wait);
+	list_init(&qp->groups);
 	public_fill(qp, attr);
 	attr->cap = cap;
 	qp->init = *attr;
@@ -362,6 +364,11 @@ int qp_destroy(struct dev_qp *qp)
 	bool opened = qp->real;
 
 	if (!opened && !qp->xrc) {
+		if (mcast_any(qp))
+			return log_refuse(EBUSY,
+					  "ibv_destroy_qp: QP 0x%x is attached to a "
+					  "multicast group",
+					  qp->qp.qp_num);
 		end(qp, false);
 		return 0;
 	}
