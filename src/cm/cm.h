@@ -111,6 +111,7 @@ struct cm_mcast {
 	union ibv_gid mgid;
 	uint16_t mlid;
 	bool attached;	    /* the id's QP was attached to mgid */
+	bool left;	    /* by the application: an event on its way attaches nothing */
 	uint32_t delivered; /* events handed out (channel's q.lock) */
 	uint32_t acked;	    /* id->lock */
 	void *be_mc;

@@ -270,7 +270,9 @@ static int disconnect(struct cm_id *id)
 	lock_put(&id->apply);
 	if (!r)
 		r = id->be->disconnect(id);
-	return r ? r : cm_sync_complete(id, CM_SYNC_DISCONNECT);
+	if (r || id->pub.qp_type == IBV_QPT_UD) /* no event follows */
+		return r;
+	return cm_sync_complete(id, CM_SYNC_DISCONNECT);
 }
 
 int rdma_disconnect(struct rdma_cm_id *id)

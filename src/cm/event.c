@@ -125,7 +125,8 @@ static bool on_multicast_join(struct cm_id *id, struct cm_event *ev)
 	mc->mgid = ev->pub.param.ud.ah_attr.grh.dgid;
 	mc->mlid = ev->pub.param.ud.ah_attr.dlid;
 	ev->pub.param.ud.private_data = mc->context;
-	if (!id->pub.qp || mc->join_flags == RDMA_MC_JOIN_FLAG_SENDONLY_FULLMEMBER)
+	if (!id->pub.qp || mc->left ||
+	    mc->join_flags == RDMA_MC_JOIN_FLAG_SENDONLY_FULLMEMBER)
 		return true;
 	r = ibv_attach_mcast(id->pub.qp, &mc->mgid, mc->mlid);
 	if (r)

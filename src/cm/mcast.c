@@ -103,10 +103,12 @@ static int leave(struct cm_id *id, const struct sockaddr *addr)
 	if (id->pub.qp && mc->attached)
 		ibv_detach_mcast(id->pub.qp, &mc->mgid, mc->mlid);
 	mc->attached = false;
+	mc->left = true;
 	r = id->be->leave(id, mc, &delivered);
 	lock_put(&id->apply);
 	if (r) {
 		/* Events may still name it: it lives as long as the id. */
+		mc->left = false;
 		lock_get(&id->lock);
 		list_add_tail(&id->mcasts, &mc->link);
 		lock_put(&id->lock);

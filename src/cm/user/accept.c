@@ -52,9 +52,13 @@ enum user_todo user_request_cancelled(struct user_id *u, const char *why)
 void user_reject_request(struct user_id *u, uint16_t reason, const void *data, uint8_t len)
 {
 	uint8_t rej[MPA_OURS_MAX];
-	int n = user_rej_build(u, reason, data, len, rej, sizeof(rej));
+	int n = SIDR_REP_LEN;
 
 	lock_assert_held(&u->lock);
+	if (user_is_ud(u))
+		user_sidr_rej_build(u, reason, data, len, rej);
+	else
+		n = user_rej_build(u, reason, data, len, rej, sizeof(rej));
 	user_unexpect(u);
 	user_timer_stop(u);
 	if (u->wire)
@@ -88,6 +92,8 @@ static void fail_accept(struct user_id *u) REQUIRES(u->lock)
 static int accept_check(struct user_id *u, const struct cm_conn_param *p)
 	REQUIRES(u->lock)
 {
+	int max = user_is_ud(u) ? SIDR_PRIV_REP : CM_PRIV_REP;
+
 	if (u->state == US_REMOVED)
 		return -ENXIO;
 	if (u->state == US_CLOSED)
@@ -96,10 +102,10 @@ static int accept_check(struct user_id *u, const struct cm_conn_param *p)
 	if (u->state != US_REQ_RCVD)
 		return log_refuse(EINVAL, "accept is refused: the id is in state %s",
 				  user_state_str(u->state));
-	if (p->private_data_len > CM_PRIV_REP) {
+	if (p->private_data_len > max) {
 		fail_accept(u);
 		return log_refuse(EINVAL, "accept: %u bytes of private data, at most %d fit",
-				  p->private_data_len, CM_PRIV_REP);
+				  p->private_data_len, max);
 	}
 	return 0;
 }
@@ -149,31 +155,53 @@ static int accept_send(struct user_id *u, const struct cm_conn_param *p)
 	return log_refuse(-ret, "no stream for the connection: %s", strerror(-ret));
 }
 
+static int accept_connection(struct user_id *u, const struct cm_conn_param *p)
+	REQUIRES(u->lock)
+{
+	const struct conf *c = conf_get();
+	int ret = user_event_reserve(u, USER_CONN_EVENTS);
+
+	if (ret) {
+		fail_accept(u);
+		return ret;
+	}
+	accept_store(u, p);
+	ret = accept_send(u, p);
+	if (ret)
+		return ret;
+	user_step(u, ST_ACCEPT);
+	user_timer_set(u, (uint64_t)c->cm_retry_ms * (c->cm_retries + 1ull));
+	return 0;
+}
+
+/* Nothing follows: no event comes of it. */
+static int accept_datagrams(struct user_id *u, const struct cm_conn_param *p)
+	REQUIRES(u->lock)
+{
+	uint8_t rep[SIDR_REP_LEN];
+
+	user_sidr_rep_build(u, p, rep);
+	user_timer_stop(u);
+	u->wire->ops->accept(u, rep, sizeof(rep));
+	return user_step(u, ST_ANSWER);
+}
+
 int user_accept(struct cm_id *id, const struct cm_conn_param *p)
 {
 	struct user_id *u = to_user(id);
-	const struct conf *c = conf_get();
 	int ret;
 
 	lock_get(&u->lock);
 	ret = accept_check(u, p);
-	if (!ret) {
-		ret = user_event_reserve(u, USER_CONN_EVENTS);
-		if (ret)
-			fail_accept(u);
-	}
-	if (!ret) {
-		accept_store(u, p);
-		ret = accept_send(u, p);
-	}
+	if (!ret)
+		ret = user_is_ud(u) ? accept_datagrams(u, p) : accept_connection(u, p);
 	if (!ret) {
 		free(u->req);
 		u->req = NULL;
 		u->cm = id; /* events from here on */
-		user_step(u, ST_ACCEPT);
-		user_timer_set(u, (uint64_t)c->cm_retry_ms * (c->cm_retries + 1ull));
 		/* iWARP has none. With p2p the first FPDU is one, for a QP to receive. */
-		if (!u->conn.extended && (!u->conn.p2p || !u->conn.local_qpn))
+		if (u->state == US_REP_SENT && !u->conn.extended &&
+		    (!u->conn.p2p || !u->conn.local_qpn))
 			user_got_rtu(u);
 	}
 	lock_put(&u->lock);
@@ -183,6 +211,7 @@ int user_accept(struct cm_id *id, const struct cm_conn_param *p)
 int user_reject(struct cm_id *id, uint8_t reason, const void *data, uint8_t len)
 {
 	struct user_id *u = to_user(id);
+	int max = user_is_ud(u) ? SIDR_PRIV_REP : CM_PRIV_REJ;
 	enum user_state was;
 	int ret;
 
@@ -191,12 +220,15 @@ int user_reject(struct cm_id *id, uint8_t reason, const void *data, uint8_t len)
 	if (reason != CM_REJ_CONSUMER && reason != CM_REJ_ECE)
 		return log_refuse(EINVAL, "reject reason %u is neither %d nor %d", reason,
 				  CM_REJ_CONSUMER, CM_REJ_ECE);
-	if (len > CM_PRIV_REJ)
+	if (len > max)
 		return log_refuse(EINVAL, "reject: %u bytes of private data, at most %d fit",
-				  len, CM_PRIV_REJ);
+				  len, max);
 	lock_get(&u->lock);
 	was = u->state;
-	ret = was == US_REMOVED ? -ENXIO : user_step(u, ST_REJECT);
+	if (user_is_ud(u) && was == US_AWAIT_REP) /* only a request can be rejected */
+		ret = -EINVAL;
+	else
+		ret = was == US_REMOVED ? -ENXIO : user_step(u, ST_REJECT);
 	if (ret) {
 		log_info("reject is refused: the id is in state %s", user_state_str(was));
 	} else if (was == US_REQ_RCVD) {

@@ -177,19 +177,19 @@ void user_got_reply(struct user_id *u, const struct mpa_frame *f)
 static int connect_check(struct user_id *u, const struct cm_conn_param *p)
 	REQUIRES(u->lock)
 {
+	int max = user_is_ud(u) ? SIDR_PRIV_REQ : CM_PRIV_REQ;
+
 	if (u->state == US_REMOVED)
 		return -ENXIO;
 	if (user_state_next(u->state, ST_CONNECT) < 0)
 		return log_refuse(EINVAL, "connect is refused: the id is in state %s",
 				  user_state_str(u->state));
-	if (u->qp_type == IBV_QPT_UD || u->ps == RDMA_PS_UDP || u->ps == RDMA_PS_IPOIB)
-		return log_refuse(EOPNOTSUPP, "connect: datagram port spaces come later");
 	if (u->qp_type != IBV_QPT_RC && conf_get()->ports_identity)
 		return log_refuse(EOPNOTSUPP, "connect: iWARP has no QPs of type %d",
 				  (int)u->qp_type);
-	if (p->private_data_len > CM_PRIV_REQ)
+	if (p->private_data_len > max)
 		return log_refuse(EINVAL, "connect: %u bytes of private data, at most %d fit",
-				  p->private_data_len, CM_PRIV_REQ);
+				  p->private_data_len, max);
 	return 0;
 }
 
@@ -200,6 +200,8 @@ static void start(struct user_id *u) REQUIRES(u->lock)
 	u->give_up_at = user_now() + c->cm_retry_ms * (c->cm_retries + 1ull) * MSEC;
 	if (dst_valid(u))
 		user_wire_connect(u);
+	else if (user_is_ud(u))
+		user_sidr_refused(u);
 	else
 		user_connect_failed(u, ECONNREFUSED);
 }
@@ -218,10 +220,12 @@ int user_connect(struct cm_id *id, const struct cm_conn_param *p)
 		if (!u->req)
 			ret = -ENOMEM;
 	}
-	if (!ret)
+	if (!ret && user_is_ud(u))
+		user_sidr_req_build(u, p);
+	else if (!ret)
 		ret = user_req_build(u, p);
 	if (!ret) {
-		port_close_tcp(&u->port);
+		port_close_sock(&u->port);
 		user_step(u, ST_CONNECT);
 		start(u);
 	}
@@ -262,6 +266,10 @@ void user_await_rep_timeout(struct user_id *u)
 	uint64_t now = user_now(), until;
 
 	lock_assert_held(&u->lock);
+	if (user_is_ud(u)) {
+		user_sidr_timeout(u);
+		return;
+	}
 	until = silence_ends(u);
 	if (until > u->give_up_at)
 		until = u->give_up_at;

@@ -43,13 +43,14 @@ static bool peer_known(const struct user_id *u)
 	}
 }
 
-static void attr_init(const struct user_id *u, struct ibv_qp_attr *a, int *mask)
+static void attr_init(struct user_id *u, struct ibv_qp_attr *a, int *mask)
 {
 	a->pkey_index = 0;
 	a->port_num = 1;
 	*mask = IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT;
-	if (u->qp_type == IBV_QPT_UD) {
-		a->qkey = RDMA_UDP_QKEY;
+	if (user_is_ud(u)) {
+		/* Also in RDMA_PS_IPOIB, whose Q_Key a subnet manager would tell. */
+		a->qkey = u->qkey = RDMA_UDP_QKEY;
 		*mask |= IBV_QP_QKEY;
 		return;
 	}
@@ -62,21 +63,30 @@ static void attr_init(const struct user_id *u, struct ibv_qp_attr *a, int *mask)
 		a->qp_access_flags |= IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
 }
 
-static int attr_rtr(struct user_id *u, struct ibv_qp_attr *a, int *mask)
-	REQUIRES(u->lock)
+int user_ah_attr(struct user_id *u, const union ibv_gid *dgid, struct ibv_ah_attr *a)
 {
-	const struct user_conn *c = &u->conn;
 	int sgid = cm_dev->gid_of_addr((const struct sockaddr *)&u->src);
 
 	if (sgid < 0)
 		return log_refuse(-sgid, "the id's source address has left the GID table");
-	memset(&a->ah_attr, 0, sizeof(a->ah_attr));
-	a->ah_attr.is_global = 1;
-	a->ah_attr.port_num = 1;
-	a->ah_attr.grh.dgid = c->remote_gid;
-	a->ah_attr.grh.sgid_index = (uint8_t)sgid;
-	a->ah_attr.grh.hop_limit = USER_HOP_LIMIT;
-	a->ah_attr.grh.traffic_class = u->tos;
+	memset(a, 0, sizeof(*a));
+	a->is_global = 1;
+	a->port_num = 1;
+	a->grh.dgid = *dgid;
+	a->grh.sgid_index = (uint8_t)sgid;
+	a->grh.hop_limit = USER_HOP_LIMIT;
+	a->grh.traffic_class = u->tos;
+	return 0;
+}
+
+static int attr_rtr(struct user_id *u, struct ibv_qp_attr *a, int *mask)
+	REQUIRES(u->lock)
+{
+	const struct user_conn *c = &u->conn;
+	int ret = user_ah_attr(u, &c->remote_gid, &a->ah_attr);
+
+	if (ret)
+		return ret;
 	a->path_mtu = (enum ibv_mtu)c->mtu;
 	a->dest_qp_num = c->remote_qpn;
 	a->rq_psn = c->local_psn;
@@ -115,12 +125,14 @@ static int attr_locked(struct user_id *u, struct ibv_qp_attr *a, int *mask)
 		return -ENXIO;
 	if (!u->bound)
 		return log_refuse(EINVAL, "init_qp_attr: the id has no device");
-	if (a->qp_state == IBV_QPS_INIT) {
+	/* The kernel has nothing else for UD, whatever state is asked for. */
+	if (a->qp_state == IBV_QPS_INIT ||
+	    (user_is_ud(u) && a->qp_state <= IBV_QPS_ERR)) {
 		attr_init(u, a, mask);
 		return 0;
 	}
 	if ((a->qp_state != IBV_QPS_RTR && a->qp_state != IBV_QPS_RTS) ||
-	    u->qp_type == IBV_QPT_UD || !peer_known(u))
+	    !peer_known(u))
 		return log_refuse(EINVAL, "init_qp_attr: no attributes for QP state %d "
 				  "while the id is in state %s", a->qp_state,
 				  user_state_str(u->state));

@@ -4,18 +4,24 @@
 
 enum { BUSY_MS = 20 };
 
-extern const struct user_wire_ops user_wire_shm, user_wire_tcp;
+extern const struct user_wire_ops user_wire_shm, user_wire_tcp, user_wire_udp;
 
-/* In order of preference. The last one reaches every peer: a listener must have it, and
- * without the others it has that one alone. */
+/* In order of preference. The last one of streams, and that of datagrams, reach every
+ * peer: a listener must have it, and without the others it has that one alone. */
 static const struct user_wire_ops *const wires[USER_WIRES] = {
 	&user_wire_shm,
 	&user_wire_tcp,
+	&user_wire_udp,
 };
+
+static bool fits(const struct user_id *u, unsigned i)
+{
+	return wires[i]->datagram == user_is_ud(u);
+}
 
 static void connect_from(struct user_id *u, unsigned i) REQUIRES(u->lock)
 {
-	while (i < USER_WIRES && !wires[i]->can_connect(u))
+	while (i < USER_WIRES && (!fits(u, i) || !wires[i]->can_connect(u)))
 		i++;
 	user_timer_give_up(u);
 	if (i < USER_WIRES)
@@ -56,13 +62,17 @@ void user_wire_close(struct user_id *u)
 
 int user_wires_listen(struct user_id *u)
 {
+	bool must = true;
 	int i, ret;
 
 	lock_assert_held(&u->lock);
 	for (i = USER_WIRES - 1; i >= 0; i--) {
+		if (!fits(u, (unsigned)i))
+			continue;
 		ret = wires[i]->listen(u, &u->lis->wire[i]);
-		if (ret && i == USER_WIRES - 1)
+		if (ret && must)
 			return ret;
+		must = false;
 	}
 	return 0;
 }

@@ -115,17 +115,46 @@ void user_post_response(struct user_id *u, const void *priv, size_t len)
 	user_event_post(ev);
 }
 
-struct cm_event *user_request_event(struct user_id *lis, struct user_id *child)
+void user_post_ud(struct user_id *u, enum rdma_cm_event_type type, int status,
+		  const struct sidr_rep *r, const struct ibv_ah_attr *ah)
+{
+	struct cm_event *ev = event_new(u, type, status);
+
+	if (!ev)
+		return;
+	cm_event_private(ev, r ? r->priv : NULL, r ? SIDR_PRIV_REP : 0, SIDR_PRIV_REP);
+	if (r && ah) {
+		ev->pub.param.ud.ah_attr = *ah;
+		ev->pub.param.ud.qp_num = r->qpn;
+		ev->pub.param.ud.qkey = r->qkey;
+	}
+	user_event_post(ev);
+}
+
+void user_post_join(struct user_id *u, struct cm_mcast *mc, const struct ibv_ah_attr *ah,
+		    uint32_t qpn)
+{
+	struct cm_event *ev = event_new(u, RDMA_CM_EVENT_MULTICAST_JOIN, 0);
+
+	if (!ev)
+		return;
+	ev->mcast = mc;
+	ev->pub.param.ud.ah_attr = *ah;
+	ev->pub.param.ud.qp_num = qpn;
+	ev->pub.param.ud.qkey = u->qkey;
+	user_event_post(ev);
+}
+
+/* Without the peer's QP: nobody knows it before the reply. */
+static void request_param_ud(struct cm_event *ev, struct user_id *child)
+{
+	cm_event_private(ev, child->req->priv, child->req->priv_len, SIDR_PRIV_REQ);
+}
+
+static void request_param(struct cm_event *ev, struct user_id *child)
 {
 	const struct user_conn *c = &child->conn;
-	struct cm_event *ev;
 
-	if (lis->dead || !lis->cm)
-		return NULL;
-	ev = spare_take(child);
-	if (!ev)
-		return NULL;
-	cm_event_set(ev, lis->cm, RDMA_CM_EVENT_CONNECT_REQUEST, 0);
 	cm_event_private(ev, child->req->priv, child->req->priv_len, CM_PRIV_REQ);
 	ev->pub.param.conn.responder_resources = c->responder_resources;
 	ev->pub.param.conn.initiator_depth = c->initiator_depth;
@@ -134,7 +163,23 @@ struct cm_event *user_request_event(struct user_id *lis, struct user_id *child)
 	ev->pub.param.conn.rnr_retry_count = c->rnr_retry;
 	ev->pub.param.conn.srq = c->peer_srq;
 	ev->pub.param.conn.qp_num = c->remote_qpn;
-	ev->ece = c->peer_ece;
+}
+
+struct cm_event *user_request_event(struct user_id *lis, struct user_id *child)
+{
+	struct cm_event *ev;
+
+	if (lis->dead || !lis->cm)
+		return NULL;
+	ev = spare_take(child);
+	if (!ev)
+		return NULL;
+	cm_event_set(ev, lis->cm, RDMA_CM_EVENT_CONNECT_REQUEST, 0);
+	if (user_is_ud(child))
+		request_param_ud(ev, child);
+	else
+		request_param(ev, child);
+	ev->ece = child->conn.peer_ece;
 	ev->be_child = child;
 	return ev;
 }

@@ -22,8 +22,10 @@ static bool deliver(struct user_id *lis, struct user_id *child) REQUIRES(lis->lo
 		ev = user_request_event(lis, child);
 	if (ev) {
 		child->delivered = true;
-		child->expected = true;
-		cm_dev->stream_expect(&child->conn.remote_gid, child->conn.remote_qpn);
+		child->expected = !user_is_ud(child);
+		if (child->expected)
+			cm_dev->stream_expect(&child->conn.remote_gid,
+					      child->conn.remote_qpn);
 	}
 	lock_put(&child->lock);
 	if (!ev || !user_event_post(ev))
@@ -92,9 +94,13 @@ static struct user_id *child_new(struct user_id *lis, const struct user_incoming
 static bool child_parse(struct user_id *u, const struct user_incoming *in) REQUIRES(u->lock)
 {
 	char a[PORT_ADDR_STR];
-	uint16_t reason;
-	int ret = user_req_parse(u, in->frame, &reason);
+	uint16_t reason = 0;
+	int ret = 0;
 
+	if (in->sidr)
+		user_sidr_req_parse(u, in->sidr);
+	else
+		ret = user_req_parse(u, in->frame, &reason);
 	if (!ret)
 		reason = in->reject;
 	if (!ret && !reason) {
@@ -251,8 +257,6 @@ static int listen_check(struct user_id *u) REQUIRES(u->lock)
 	if (user_state_next(u->state, ST_LISTEN) < 0)
 		return log_refuse(EINVAL, "listen is refused: the id is in state %s",
 				  user_state_str(u->state));
-	if (u->qp_type == IBV_QPT_UD || u->ps == RDMA_PS_UDP || u->ps == RDMA_PS_IPOIB)
-		return log_refuse(EOPNOTSUPP, "listen: datagram port spaces come later");
 	if (u->qp_type != IBV_QPT_RC && conf_get()->ports_identity)
 		return log_refuse(EOPNOTSUPP, "listen: iWARP has no QPs of type %d",
 				  (int)u->qp_type);

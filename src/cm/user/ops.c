@@ -79,21 +79,6 @@ static void child_drop(void *be_child)
 	user_destroy(be_child);
 }
 
-static int join(struct cm_id *id, struct cm_mcast *mc)
-{
-	(void)id;
-	(void)mc;
-	return log_refuse(EOPNOTSUPP, "multicast comes later");
-}
-
-static int leave(struct cm_id *id, struct cm_mcast *mc, uint32_t *delivered)
-{
-	(void)id;
-	(void)mc;
-	*delivered = 0;
-	return -EOPNOTSUPP;
-}
-
 static int write_event(struct cm_id *id, struct cm_event *ev)
 {
 	struct user_id *u = to_user(id);
@@ -152,8 +137,8 @@ const struct cm_backend cm_backend_user = {
 	.notify = user_notify,
 	.init_qp_attr = user_init_qp_attr,
 	.set_option = user_set_option,
-	.join = join,
-	.leave = leave,
+	.join = user_join,
+	.leave = user_leave,
 	.write_event = write_event,
 	.resolve_service = resolve_service,
 	.qp_created = qp_created,

@@ -182,7 +182,8 @@ static T_UNUSED struct cm_channel *ch_new(void)
 	return ch;
 }
 
-static T_UNUSED struct cm_id *id_new(struct cm_channel *ch, void *be_id)
+static T_UNUSED struct cm_id *id_new_ps(struct cm_channel *ch, void *be_id,
+					enum rdma_port_space ps, enum ibv_qp_type type)
 {
 	struct cm_id *id = calloc(1, sizeof(*id));
 
@@ -193,12 +194,17 @@ static T_UNUSED struct cm_id *id_new(struct cm_channel *ch, void *be_id)
 	list_init(&id->mcasts);
 	id->be = be;
 	id->pub.channel = &ch->pub;
-	id->pub.ps = RDMA_PS_TCP;
-	id->pub.qp_type = IBV_QPT_RC;
+	id->pub.ps = ps;
+	id->pub.qp_type = type;
 	id->be_id = be_id;
 	if (!be_id)
 		CHECK_EQ(be->id_create(id), 0);
 	return id;
+}
+
+static T_UNUSED struct cm_id *id_new(struct cm_channel *ch, void *be_id)
+{
+	return id_new_ps(ch, be_id, RDMA_PS_TCP, IBV_QPT_RC);
 }
 
 static T_UNUSED void id_free(struct cm_id *id)

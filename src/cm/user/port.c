@@ -66,6 +66,17 @@ void sa_set_port(struct sockaddr *sa, uint16_t port)
 		((struct sockaddr_in6 *)(void *)sa)->sin6_port = htons(port);
 }
 
+bool sa_same_host(const struct sockaddr *a, const struct sockaddr *b)
+{
+	if (a->sa_family != b->sa_family)
+		return false;
+	if (a->sa_family == AF_INET)
+		return in4(a)->sin_addr.s_addr == in4(b)->sin_addr.s_addr;
+	return IN6_ARE_ADDR_EQUAL(&in6(a)->sin6_addr, &in6(b)->sin6_addr) &&
+	       (!IN6_IS_ADDR_LINKLOCAL(&in6(a)->sin6_addr) ||
+		in6(a)->sin6_scope_id == in6(b)->sin6_scope_id);
+}
+
 void sa_unmap(struct sockaddr_storage *ss)
 {
 	struct sockaddr_in6 from;
@@ -107,6 +118,20 @@ int port_to_tcp(uint16_t port, bool identity)
 	if (port >= PORT_LIMIT)
 		return -EADDRNOTAVAIL;
 	return PORT_BASE + (port + PORT_SHIFT) % PORT_LIMIT;
+}
+
+bool port_datagram(enum rdma_port_space ps)
+{
+	return ps == RDMA_PS_UDP || ps == RDMA_PS_IPOIB;
+}
+
+int port_to_udp(enum rdma_port_space ps, uint16_t port)
+{
+	unsigned shift = ps == RDMA_PS_IPOIB ? PORT_SHIFT_IPOIB : PORT_SHIFT;
+
+	if (port >= PORT_LIMIT)
+		return -EADDRNOTAVAIL;
+	return PORT_BASE + (int)((port + shift) % PORT_LIMIT);
 }
 
 int port_conflict(const struct port_claim *a, const struct port_claim *b)
@@ -367,21 +392,22 @@ static unsigned unprivileged_start(void)
 
 /* ---- taking ---------------------------------------------------------------------- */
 
-int port_tcp_bound(const struct sockaddr *sa, bool afonly, uint16_t port)
+/* A socket of this type, bound to sa's address and this port. */
+static int sock_bound(int type, const struct sockaddr *sa, bool afonly, uint16_t port)
 {
-	int tcp = port_to_tcp(port, conf_get()->ports_identity), one = 1, only, fd, err;
 	struct sockaddr_storage ss = { 0 };
+	int one = 1, only, fd, err;
 
-	if (tcp < 0)
-		return tcp;
 	memcpy(&ss, sa, sa_len(sa));
-	sa_set_port((struct sockaddr *)&ss, (uint16_t)tcp);
-	fd = socket(sa->sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	sa_set_port((struct sockaddr *)&ss, port);
+	fd = socket(sa->sa_family, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	if (fd < 0)
 		return -errno;
 	/* Ownership is decided by the name; connections of an earlier owner in
-	 * TIME_WAIT must not stand in the way. */
-	setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
+	 * TIME_WAIT must not stand in the way. With UDP anybody could then take the port,
+	 * too. */
+	if (type == SOCK_STREAM)
+		setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
 	only = afonly || !sa_any(sa);
 	if (sa->sa_family == AF_INET6)
 		setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &only, sizeof(only));
@@ -391,6 +417,21 @@ int port_tcp_bound(const struct sockaddr *sa, bool afonly, uint16_t port)
 		return err;
 	}
 	return cm_dev->fd_take(fd);
+}
+
+int port_tcp_bound(const struct sockaddr *sa, bool afonly, uint16_t port)
+{
+	int tcp = port_to_tcp(port, conf_get()->ports_identity);
+
+	return tcp < 0 ? tcp : sock_bound(SOCK_STREAM, sa, afonly, (uint16_t)tcp);
+}
+
+int port_udp_bound(enum rdma_port_space ps, const struct sockaddr *sa, bool afonly,
+		   uint16_t port)
+{
+	int udp = port_to_udp(ps, port);
+
+	return udp < 0 ? udp : sock_bound(SOCK_DGRAM, sa, afonly, (uint16_t)udp);
 }
 
 /* Binds this very port: the name, then the rules. */
@@ -427,7 +468,7 @@ static int bind_exactly(enum rdma_port_space ps, const struct sockaddr *sa, bool
 		return ret;
 	}
 	p->name_fd = fd;
-	p->tcp_fd = -1;
+	p->sock_fd = -1;
 	p->num = num;
 	return 0;
 }
@@ -473,7 +514,7 @@ int port_bind(enum rdma_port_space ps, const struct sockaddr *sa, bool afonly,
 					  num);
 		if (port_to_tcp(num, conf_get()->ports_identity) < 0)
 			return log_refuse(EADDRNOTAVAIL,
-					  "RDMA port %u: ports from %u up have no TCP port",
+					  "RDMA port %u: ports from %u up have no TCP or UDP port",
 					  num, PORT_LIMIT);
 		return bind_exactly(ps, sa, afonly, reuse, num, p);
 	}
@@ -484,14 +525,15 @@ int port_bind(enum rdma_port_space ps, const struct sockaddr *sa, bool afonly,
 			return ret;
 		if (ret)
 			continue;
-		fd = port_tcp_bound(sa, afonly, num);
+		fd = port_datagram(ps) ? port_udp_bound(ps, sa, afonly, num) :
+					 port_tcp_bound(sa, afonly, num);
 		if (fd >= 0) {
-			p->tcp_fd = fd;
+			p->sock_fd = fd;
 			return 0;
 		}
 		port_release(p);
 		if (fd != -EADDRINUSE && fd != -EACCES)
-			return log_refuse(-fd, "no TCP socket for a chosen RDMA port: %s",
+			return log_refuse(-fd, "no socket for a chosen RDMA port: %s",
 					  strerror(-fd));
 	}
 	return log_refuse(EADDRNOTAVAIL, "no RDMA port was free in %u attempts", attempt);
@@ -525,16 +567,16 @@ int port_unique(enum rdma_port_space ps, const struct sockaddr *sa, bool afonly,
 	return 0;
 }
 
-void port_close_tcp(struct user_port *p)
+void port_close_sock(struct user_port *p)
 {
-	if (p->tcp_fd >= 0)
-		cm_dev->fd_close(p->tcp_fd);
-	p->tcp_fd = -1;
+	if (p->sock_fd >= 0)
+		cm_dev->fd_close(p->sock_fd);
+	p->sock_fd = -1;
 }
 
 void port_release(struct user_port *p)
 {
-	port_close_tcp(p);
+	port_close_sock(p);
 	if (p->name_fd >= 0)
 		cm_dev->fd_close(p->name_fd);
 	p->name_fd = -1;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* RDMA ports: which TCP port carries one, and who owns one.
+/* RDMA ports: which TCP or UDP port carries one, and who owns one.
  *
  * An owner holds the abstract unix name "anyrdma/1/<ps>/<addr>/<port>", which
  * is exclusive in the network namespace and gone with the process. <ps> is hex
@@ -23,13 +23,15 @@ enum {
 	PORT_LIMIT = 64512, /* RDMA ports from here up have no TCP port */
 	PORT_BASE = 1024,
 	PORT_SHIFT = 10007,
+	PORT_SHIFT_IPOIB = 20011, /* UDP ports of RDMA_PS_IPOIB: a port space of its own */
 	PORT_NAME_MAX = 107, /* sun_path without the leading NUL */
 	PORT_ADDR_STR = 80,
 };
 
 struct user_port {
 	int name_fd;	/* holds the name; -1: no port owned */
-	int tcp_fd;	/* bound, not listening: only a port chosen by us; or -1 */
+	int sock_fd;	/* TCP or UDP (port_datagram()), bound, not listening: only a port
+			 * chosen by us; or -1 */
 	uint16_t num;	/* RDMA port, host order */
 	char name[PORT_NAME_MAX + 1];
 };
@@ -50,19 +52,27 @@ bool port_parse(const char *text, struct port_claim *c, unsigned *port);
 
 /* TCP port of an RDMA port, or -EADDRNOTAVAIL. */
 int port_to_tcp(uint16_t port, bool identity);
+/* UDP port of an RDMA port, or -EADDRNOTAVAIL. Never the identity: no standard peer
+ * uses it. */
+int port_to_udp(enum rdma_port_space ps, uint16_t port);
+/* Ports of this port space are chosen as UDP ports. */
+bool port_datagram(enum rdma_port_space ps);
 
 /* Makes p the owner of the port in sa (0: chooses one). 0 or -EACCES (privileged),
  * -EADDRINUSE, -EADDRNOTAVAIL, -EMFILE…; logs the reason. */
 int port_bind(enum rdma_port_space ps, const struct sockaddr *sa, bool afonly,
 	      bool reuse, struct user_port *p);
 void port_release(struct user_port *p);
-/* Closes the TCP socket of a chosen port (the id will not listen). */
-void port_close_tcp(struct user_port *p);
+/* Closes the socket of a chosen port (the id will not listen). */
+void port_close_sock(struct user_port *p);
 /* The port gets its listener: must be unique now even with REUSEADDR. */
 int port_unique(enum rdma_port_space ps, const struct sockaddr *sa, bool afonly,
 		struct user_port *p);
 /* A TCP socket bound to the port's TCP address, or -errno. */
 int port_tcp_bound(const struct sockaddr *sa, bool afonly, uint16_t port);
+/* The same for UDP. */
+int port_udp_bound(enum rdma_port_space ps, const struct sockaddr *sa, bool afonly,
+		   uint16_t port);
 /* True if some process of this namespace owns the port for that address. */
 bool port_owned(enum rdma_port_space ps, const struct sockaddr *sa, uint16_t port);
 /* The names that a listener for sa may have, the most specific first. */
@@ -76,6 +86,8 @@ bool sa_loopback(const struct sockaddr *sa);
 uint16_t sa_port(const struct sockaddr *sa); /* host order */
 void sa_set_port(struct sockaddr *sa, uint16_t port);
 socklen_t sa_len(const struct sockaddr *sa); /* 0: other family */
+/* The same address; ports do not count. */
+bool sa_same_host(const struct sockaddr *a, const struct sockaddr *b);
 /* An IPv4 address that is mapped into IPv6 becomes an IPv4 address. */
 void sa_unmap(struct sockaddr_storage *ss);
 /* "1.2.3.4:5" or "[::1]:5" */

@@ -57,6 +57,7 @@ static const int8_t next[US_COUNT][ST_COUNT] = {
 	[US_AWAIT_REP] = {
 		[ST_RETRY] = TO(US_CONNECTING),
 		[ST_REP] = TO(US_REP_RCVD),
+		[ST_ANSWER] = TO(US_DATAGRAM),
 		[ST_REJECT] = TO(US_CLOSED),
 		[ST_REJECTED] = TO(US_CLOSED),
 		[ST_FAIL] = TO(US_CLOSED),
@@ -75,6 +76,7 @@ static const int8_t next[US_COUNT][ST_COUNT] = {
 	},
 	[US_REQ_RCVD] = {
 		[ST_ACCEPT] = TO(US_REP_SENT),
+		[ST_ANSWER] = TO(US_DATAGRAM),
 		[ST_REJECT] = TO(US_CLOSED),
 		[ST_FAIL] = TO(US_CLOSED),
 		[ST_DISCONNECT] = TO(US_REQ_RCVD),
@@ -120,6 +122,10 @@ static const int8_t next[US_COUNT][ST_COUNT] = {
 		[ST_TIMEWAIT_OVER] = TO(US_CLOSED),
 		ANY_END,
 	},
+	[US_DATAGRAM] = {
+		[ST_DISCONNECT] = TO(US_DATAGRAM),
+		ANY_END,
+	},
 	[US_CLOSED] = {
 		[ST_DISCONNECT] = TO(US_CLOSED),
 		[ST_GONE] = TO(US_CLOSED),
@@ -146,6 +152,7 @@ static const char *const state_names[US_COUNT] = {
 	[US_ESTABLISHED] = "ESTABLISHED",
 	[US_DREQ_SENT] = "DREQ_SENT",
 	[US_DREQ_RCVD] = "DREQ_RCVD",
+	[US_DATAGRAM] = "DATAGRAM",
 	[US_TIMEWAIT] = "TIMEWAIT",
 	[US_CLOSED] = "CLOSED",
 	[US_REMOVED] = "REMOVED",
@@ -168,6 +175,7 @@ static const char *const step_names[ST_COUNT] = {
 	[ST_REP] = "reply received",
 	[ST_REQ] = "request received",
 	[ST_ACCEPT] = "accept",
+	[ST_ANSWER] = "answer",
 	[ST_ESTABLISH] = "establish",
 	[ST_RTU] = "RTU received",
 	[ST_REJECT] = "reject",

@@ -23,6 +23,7 @@ enum user_state {
 	US_ESTABLISHED,
 	US_DREQ_SENT,	   /* we disconnect; DREP awaited */
 	US_DREQ_RCVD,	   /* the peer disconnected or died; our DREP is owed */
+	US_DATAGRAM,	   /* UD: the reply was received, or sent; there is no connection */
 	US_TIMEWAIT,	   /* both know; TIMEWAIT_EXIT follows */
 	US_CLOSED,	   /* rejected, unreachable, failed or over; never again usable */
 	US_REMOVED,	   /* DEVICE_REMOVAL was queued: only destroy works */
@@ -46,6 +47,7 @@ enum user_step {
 	ST_REP,		  /* MPA reply received and accepted */
 	ST_REQ,		  /* MPA request received: the id is made for it */
 	ST_ACCEPT,	  /* rdma_accept: reply on its way */
+	ST_ANSWER,	  /* UD: the reply, received or sent by rdma_accept */
 	ST_ESTABLISH,	  /* rdma_establish, or the response was fetched: RTU sent */
 	ST_RTU,		  /* RTU received, or rdma_notify(COMM_EST) */
 	ST_REJECT,	  /* we reject */

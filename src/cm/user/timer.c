@@ -5,6 +5,7 @@
  *			held by another program, REJECTED 8; after the key, or
  *			when the port has an owner of ours on this host:
  *			UNREACHABLE at the end of the CM's retries
+ *			UD: the request is repeated, until the same end
  *	REQ_RCVD	first: the application is slow, acknowledge the request;
  *			then, while above the backlog: try to deliver it again
  *	REP_SENT	no RTU: UNREACHABLE

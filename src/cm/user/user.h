@@ -8,10 +8,10 @@
  * each of its children and each of its wires.
  *
  * Lock order: a wire's lock of its listening side > listener's lock > child's lock >
- * device locks, channel's evq lock, and leaf locks (ids.c, resolve.c,
- * wire_tcp_listener.c). Callbacks of the loop and of streams come without locks. Events
- * are posted under the id's lock and never after `dead` is set: that is how id_destroy
- * keeps its promise. */
+ * device locks, channel's evq lock, and leaf locks (ids.c, resolve.c, wire_udp.c,
+ * wire_udp_listener.c, wire_tcp_listener.c). Callbacks of the loop and of streams come
+ * without locks. Events are posted under the id's lock and never after `dead` is set:
+ * that is how id_destroy keeps its promise. */
 #ifndef ANYRDMA_CM_USER_USER_H
 #define ANYRDMA_CM_USER_USER_H
 
@@ -46,8 +46,9 @@ enum {
 struct user_req {
 	uint8_t frame[MPA_OURS_MAX]; /* active: as it is sent */
 	size_t len;
+	uint64_t sidr_id; /* UD: the number of the exchange */
 	uint8_t priv_len; /* passive: the application's part of it */
-	uint8_t priv[CM_PRIV_REQ];
+	uint8_t priv[SIDR_PRIV_REQ];
 };
 
 /* What both sides agreed on, from the view of this side. */
@@ -97,6 +98,7 @@ struct user_id {
 	uint8_t life_time; /* packet life time of the path */
 	bool path_set;
 	struct ibv_path_data path; /* RDMA_OPTION_IB_PATH */
+	uint32_t qkey;	/* UD: what the id's QP was given; 0: nothing yet */
 
 	struct list spare; /* struct cm_event, nspare of them: the memory of events that an
 			    * accepted request may still lead to (event.c) */
@@ -115,6 +117,7 @@ struct user_id {
 	bool req_acked;		/* one of ours is known to have the request */
 	bool retry_pending;	/* the timer is for the next attempt */
 	uint8_t retries;
+	uint8_t repeats;	/* UD: how often the request was repeated */
 	uint64_t sent_at;	/* ns: the request */
 	uint64_t give_up_at;	/* ns: UNREACHABLE */
 
@@ -162,6 +165,12 @@ void user_post_response(struct user_id *u, const void *priv, size_t len)
 	REQUIRES(u->lock);
 bool user_event_post(struct cm_event *ev); /* as cm_event_post() */
 /* Of the child's memory. NULL: the listener is dead. */
+/* r: what the peer answered, or NULL. ah: NULL without a QP. */
+void user_post_ud(struct user_id *u, enum rdma_cm_event_type type, int status,
+		  const struct sidr_rep *r, const struct ibv_ah_attr *ah) REQUIRES(u->lock);
+/* MULTICAST_JOIN of mc. */
+void user_post_join(struct user_id *u, struct cm_mcast *mc, const struct ibv_ah_attr *ah,
+		    uint32_t qpn) REQUIRES(u->lock);
 struct cm_event *user_request_event(struct user_id *lis, struct user_id *child)
 	REQUIRES(lis->lock) REQUIRES(child->lock);
 int user_event_get(struct cm_channel *ch, struct cm_event **ev);
@@ -181,6 +190,9 @@ int user_set_option(struct cm_id *id, int level, int name, const void *val, size
 bool user_afonly(const struct user_id *u, int family);
 
 /* attr.c */
+/* The way to dgid from the id's address. 0 or -errno. */
+int user_ah_attr(struct user_id *u, const union ibv_gid *dgid, struct ibv_ah_attr *a)
+	REQUIRES(u->lock);
 int user_init_qp_attr(struct cm_id *id, struct ibv_qp_attr *attr, int *mask);
 uint8_t user_ack_timeout(const struct user_id *u);
 uint64_t user_timewait_ms(const struct user_id *u);
@@ -224,6 +236,21 @@ enum user_reply { USER_REPLY_REP, USER_REPLY_REJ, USER_REPLY_FOREIGN };
 enum user_reply user_rep_parse(struct user_id *u, const struct mpa_frame *f,
 			       const uint8_t **priv, uint8_t *priv_len, uint16_t *reason);
 
+/* lookup.c: the exchange of UD ids; the rest of it is in wire.h */
+void user_sidr_req_build(struct user_id *u, const struct cm_conn_param *p) REQUIRES(u->lock);
+void user_sidr_rep_build(struct user_id *u, const struct cm_conn_param *p,
+			 uint8_t buf[SIDR_REP_LEN]) REQUIRES(u->lock);
+/* reason: as of user_rej_build(). */
+void user_sidr_rej_build(struct user_id *u, uint16_t reason, const void *data, uint8_t len,
+			 uint8_t buf[SIDR_REP_LEN]) REQUIRES(u->lock);
+void user_sidr_req_parse(struct user_id *child, const struct sidr_req *r)
+	REQUIRES(child->lock);
+void user_sidr_timeout(struct user_id *u) REQUIRES(u->lock);
+
+/* mcast.c */
+int user_join(struct cm_id *id, struct cm_mcast *mc);
+int user_leave(struct cm_id *id, struct cm_mcast *mc, uint32_t *delivered);
+
 /* establish.c: from the opening of the stream on. Upcalls of the stream, in the loop
  * thread, no lock held; the table is for a stream whose user is the id. */
 extern const struct stream_user user_stream_upcalls;
@@ -256,6 +283,11 @@ void user_timewait_over(struct user_id *u) REQUIRES(u->lock);
 int user_hook_init(void);
 void user_remove_device(void);
 void user_change_addr(void);
+
+static inline bool user_is_ud(const struct user_id *u)
+{
+	return u->qp_type == IBV_QPT_UD;
+}
 
 static inline struct user_id *to_user(struct cm_id *id)
 {

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* A wire carries the messages of a connection until its stream is open, and opens the
  * stream: MPA frames (tcp/mpa.h) over a TCP connection (wire_tcp.c) or over the memory
- * that two processes of one host share (wire_shm.c). choose.c has the list of the wires
- * and is the only file that names them. A wire knows no other wire.
+ * that two processes of one host share (wire_shm.c). A wire of datagrams carries the
+ * exchange of UD ids (sidr.h) over UDP (wire_udp.c), and opens no stream. choose.c has the
+ * list of the wires and is the only file that names them. A wire knows no other wire.
  *
  * Rules for every member:
  *  - It never blocks.
@@ -20,6 +21,7 @@
 #define ANYRDMA_CM_USER_WIRE_H
 
 #include "base/lock.h"
+#include "cm/user/sidr.h"
 #include "tcp/mpa.h"
 
 #include <stdbool.h>
@@ -49,6 +51,7 @@ enum user_todo {
 
 struct user_wire_ops {
 	const char *name;
+	bool datagram; /* for ids of type UD, and for them alone */
 
 	/* ---- active side ----------------------------------------------------------------- */
 
@@ -57,10 +60,14 @@ struct user_wire_ops {
 	/* Brings the request id->req to the peer. The result is reported during the call
 	 * or later, by one of: user_req_sent() and then user_got_reply();
 	 * user_wire_failed(); user_connect_failed(); user_unreachable();
-	 * user_foreign(). */
+	 * user_foreign(). Datagrams: user_sidr_sent() and then user_sidr_reply(),
+	 * user_sidr_refused() or user_unreachable(). */
 	void (*connect)(struct user_id *id);
-	/* The reply has come. Opens the stream: 0 and id->stream, or -errno. */
+	/* The reply has come. Opens the stream: 0 and id->stream, or -errno. Streams
+	 * alone. */
 	int (*open)(struct user_id *id);
+	/* Sends the request again; reports as connect() does. Datagrams alone. */
+	void (*repeat)(struct user_id *id);
 
 	/* ---- passive side ---------------------------------------------------------------- */
 
@@ -71,7 +78,8 @@ struct user_wire_ops {
 	 * (the MRA of the InfiniBand CM). May be called several times. 0 or -errno. */
 	int (*ack_request)(struct user_id *id);
 	/* Opens the stream, and sends the reply as its first bytes: 0 and id->stream; or
-	 * -errno, and the peer was rejected. */
+	 * -errno, and the peer was rejected. Datagrams: sends the reply, also to those
+	 * who repeat the request later: 0. */
 	int (*accept)(struct user_id *id, const uint8_t *rep, size_t len);
 	/* Sends a reject. len 0: there is none, the peer sees the end of the wire. */
 	void (*reject)(struct user_id *id, const uint8_t *rej, size_t len);
@@ -97,7 +105,7 @@ struct user_wire_ops {
 
 /* ---- choose.c: which wire -------------------------------------------------------- */
 
-enum { USER_WIRES = 2 };
+enum { USER_WIRES = 3 };
 
 /* Why a wire has not brought the request to a listener. */
 enum user_wire_failure {
@@ -133,6 +141,17 @@ void user_unreachable(struct user_id *u, int err);
 /* What listens there is no program of ours. */
 void user_foreign(struct user_id *u, const char *why);
 
+/* ---- lookup.c: the same for datagrams. The id's lock is held --------------------- */
+
+/* The request has left for the first time. */
+void user_sidr_sent(struct user_id *u);
+/* A process of ours has it; its answer takes time. */
+void user_sidr_wait(struct user_id *u);
+/* Its answer. */
+void user_sidr_reply(struct user_id *u, const struct sidr_rep *r);
+/* Nobody has the port. That may change: another repeat may follow. */
+void user_sidr_refused(struct user_id *u);
+
 /* ---- accept.c: the passive side. The id's lock is held --------------------------- */
 
 /* The peer ended before it got a reply. */
@@ -145,7 +164,8 @@ struct user_incoming {
 	const struct user_wire_ops *wire;
 	void *from;			  /* for wire->attach() */
 	struct sockaddr_storage src, dst; /* addresses of this host and of the peer */
-	const struct mpa_frame *frame;
+	const struct mpa_frame *frame;	  /* datagrams: NULL */
+	const struct sidr_req *sidr;	  /* datagrams: for this listener's port */
 	uint16_t reject;		  /* not 0: reject it with this reason */
 };
 
