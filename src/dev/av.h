@@ -17,8 +17,8 @@ struct dev_av {
 };
 
 /* The QP may send there. If not, the transport fails the WQE with LOC_QP_OP_ERR:
- * InfiniBand 10.2.2.2 leaves the choice between that and a refused post, and devices that
- * check (mlx4 by the PD in its address vectors, rxe) do it this way. */
+ * InfiniBand 10.2.2.2 leaves the choice between that and a refused post; rxe does it this
+ * way, and some NICs do not check. */
 static inline bool av_serves(const struct dev_av *av, const struct dev_qp *qp)
 {
 	return av->pd == qp->pd;

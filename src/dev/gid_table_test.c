@@ -186,9 +186,9 @@ static void active_mtu(void)
 	CHECK_EQ(mtu_of(0, 0), IBV_MTU_4096);
 	CHECK_EQ(mtu_of(9000, 0), IBV_MTU_4096);
 	CHECK_EQ(mtu_of(9000, 1500), IBV_MTU_1024);
-	CHECK_EQ(mtu_of(1024 + 78, 0), IBV_MTU_1024);
-	CHECK_EQ(mtu_of(1024 + 77, 0), IBV_MTU_512);
-	CHECK_EQ(mtu_of(4096 + 77, 0), IBV_MTU_2048);
+	CHECK_EQ(mtu_of(1024 + 80, 0), IBV_MTU_1024);
+	CHECK_EQ(mtu_of(1024 + 79, 0), IBV_MTU_512);
+	CHECK_EQ(mtu_of(4096 + 79, 0), IBV_MTU_2048);
 	CHECK_EQ(mtu_of(68, 0), IBV_MTU_256);
 }
 

@@ -23,10 +23,11 @@
  * without locks of the transport, and does not wait for a peer. It may wait for another
  * thread of this process that holds a lock of the transport.
  *
- * listen, attach, receive, stop and detach of one QP are never called at the same time (the device
- * holds qp->modify_lock). kick, post_locked and recv_posted come in any thread, at any
- * time from attach() on. They may still come while stop() or detach() runs, and after it;
- * then they find nothing to do. None comes after the QP is destroyed. */
+ * listen, attach, receive, stop, detach, mcast_attach and mcast_detach of one QP are never
+ * called at the same time (the device holds qp->modify_lock). kick, post_locked and
+ * recv_posted come in any thread, at any time from attach() on. They may still come while
+ * stop() or detach() runs, and after it; then they find nothing to do. None comes after the
+ * QP is destroyed. */
 #ifndef ANYRDMA_DEV_TRANSPORT_H
 #define ANYRDMA_DEV_TRANSPORT_H
 
