@@ -210,15 +210,7 @@ void ud_deliver_to(struct ud_qp *u, const struct ud_head *h, const void *payload
 
 /* ---- marks ---------------------------------------------------------------------- */
 
-/* In the loop thread, as the caller may have locks of a carrier. */
-static void answer_run(struct loop_work *w)
-{
-	struct ud_qp *u = container_of(w, struct ud_qp, answer);
-
-	ud_run(u, UD_TODO_ANSWER | UD_TODO_SEND);
-	ud_put(u);
-}
-
+/* The loop thread sends the answer, or goes on: the caller may have locks of a carrier. */
 static void mark_in(struct ud_qp *u, const struct ud_head *h)
 {
 	if (h->kind == UD_MARKED) {
@@ -229,7 +221,6 @@ static void mark_in(struct ud_qp *u, const struct ud_head *h)
 			u->answers[u->nanswers++] = *h;
 		lock_put(&u->answers_lock);
 	}
-	u->answer.run = answer_run;
 	ud_get(u);
 	if (!loop_post(&u->answer))
 		ud_put(u);

@@ -140,7 +140,15 @@ static void collect(struct ud_qp *u, struct batch *b, unsigned max)
 
 /* ---- marks -------------------------------------------------------------------- */
 
-static void timer_fire(struct loop_timer *t)
+void ud_answer_run(struct loop_work *w)
+{
+	struct ud_qp *u = container_of(w, struct ud_qp, answer);
+
+	ud_run(u, UD_TODO_ANSWER | UD_TODO_SEND);
+	ud_put(u);
+}
+
+void ud_timer_fire(struct loop_timer *t)
 {
 	struct ud_qp *u = container_of(t, struct ud_qp, timer);
 
@@ -166,7 +174,6 @@ static void mark_send(struct ud_qp *u, const struct wqe *w)
 	ud_carriers[h->path->by]->send(u, h->path->peer, &o, 1);
 	if (ud_carriers[h->path->by]->flush)
 		ud_carriers[h->path->by]->flush(u);
-	u->timer.fire = timer_fire;
 	ud_get(u);
 	if (!loop_timer_set(&u->timer, loop_now() + UD_MARK_MS * MSEC))
 		ud_put(u);

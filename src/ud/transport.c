@@ -73,6 +73,8 @@ static struct ud_qp *ud_new(struct dev_qp *qp)
 	lock_init(&u->rx_lock);
 	lock_init(&u->answers_lock);
 	list_init(&u->lru);
+	u->timer.fire = ud_timer_fire;
+	u->answer.run = ud_answer_run;
 	u->group.by = ud_last_carrier();
 	return u;
 }

@@ -115,6 +115,9 @@ void ud_paths_free(struct ud_qp *u) REQUIRES(u->tx_lock);
 
 /* Does what `why` (enum ud_todo) asks for, or leaves it to the thread that has tx_lock. */
 void ud_run(struct ud_qp *u, unsigned why);
+/* ud_qp.timer and ud_qp.answer */
+void ud_timer_fire(struct loop_timer *t);
+void ud_answer_run(struct loop_work *w);
 
 /* ---- deliver.c ---- */
 

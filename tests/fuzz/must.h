@@ -22,7 +22,7 @@ static void must(bool good, const char *file, int line, const char *what)
 	abort();
 }
 
-static double now(void)
+static inline double now(void)
 {
 	struct timespec ts;
 
