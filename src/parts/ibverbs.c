@@ -3,6 +3,7 @@
  * carriers there are. */
 #include "dev/transport.h"
 #include "rc/carrier.h"
+#include "shm/dgram.h"
 #include "shm/shm.h"
 #include "tcp/rendezvous.h"
 #include "ud/carrier.h"
@@ -27,4 +28,4 @@ const struct dev_transport *transport_choose(enum ibv_qp_type type)
 const struct rc_rendezvous *const rc_rendezvous[] = { &shm_rendezvous, &tcp_rendezvous,
 						      NULL };
 
-const struct ud_carrier *const ud_carriers[] = { &udp_carrier, NULL };
+const struct ud_carrier *const ud_carriers[] = { &shm_ud_carrier, &udp_carrier, NULL };

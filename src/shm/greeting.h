@@ -8,7 +8,7 @@
 #include "shm/grant.h"
 #include "shm/link.h"
 
-enum { GREETING_MAGIC = 0x61726c6b, GREETING_VERSION = 5 };
+enum { GREETING_MAGIC = 0x61726c6b, GREETING_VERSION = 6 };
 
 enum { GREETING_FDS = 2 }; /* descriptors of one greeting, at most */
 

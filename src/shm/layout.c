@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* The layouts that doc/wire.md describes. Two processes of one host may run different builds:
  * a change here is a change of GREETING_VERSION. */
+#include "shm/dgram_rec.h"
 #include "shm/greeting.h"
 
 #include <stddef.h>
@@ -86,6 +87,25 @@ AT(struct rec_cm, slot, 8);
 AT(struct rec_cm, from, 12);
 AT(struct rec_cm, len, 16);
 AT(struct rec_cm, share_id, 24);
+
+SIZE(struct rec_dgram, 32);
+AT(struct rec_dgram, kind, 4);
+AT(struct rec_dgram, flags, 5);
+AT(struct rec_dgram, traffic_class, 6);
+AT(struct rec_dgram, hop_limit, 7);
+AT(struct rec_dgram, src_qpn, 8);
+AT(struct rec_dgram, dst_qpn, 12);
+AT(struct rec_dgram, qkey, 16);
+AT(struct rec_dgram, flow_label, 20);
+AT(struct rec_dgram, sgid4, 24);
+AT(struct rec_dgram, dgid4, 28);
+
+SIZE(struct rec_dgram_gids, 32);
+AT(struct rec_dgram_gids, sgid, 0);
+AT(struct rec_dgram_gids, dgid, 16);
+
+SIZE(struct rec_dgram_number, 8);
+AT(struct rec_dgram_number, number, 0);
 
 SIZE(struct greeting, 48);
 AT(struct greeting, magic, 0);

@@ -4,8 +4,9 @@
  * stream is gone.
  *
  * Streams and messages of the link use the ring's room in the order in which they come. A
- * stream that finds no room adds itself to `blocked`, a message is added to `queued`, and
- * either sets the ring's producer_waits. The peer wakes this process when it has consumed
+ * stream that finds no room adds itself to `blocked`, a sender of datagrams to
+ * `dgrams.waiting`, a message is added to `queued`, and each sets the ring's
+ * producer_waits. The peer wakes this process when it has consumed
  * enough, and every pass of link_run() tries again. */
 #include "shm/link_rx.h"
 
@@ -58,7 +59,7 @@ static void list_free(struct list *head)
 		free(list_entry(n, struct link_open_msg, node));
 }
 _Static_assert(offsetof(struct link_open_msg, node) == offsetof(struct link_queued, node),
-	       "list_free() frees both"); /* and struct cm_msg: cm.c */
+	       "list_free() frees both"); /* and struct cm_msg: cm.c, dgram_ask: dgram_ask.c */
 
 void link_put(struct link *l)
 {
@@ -67,6 +68,8 @@ void link_put(struct link *l)
 	list_free(&l->opens);
 	list_free(&l->queued);
 	list_free(&l->cm_msgs);
+	list_free(&l->dgrams.asks);
+	dgram_fini(l);
 	fdset_close(l->peer_wake);
 	direct_free(l->direct);
 	grant_fini(l);
@@ -103,6 +106,7 @@ int link_new(struct link_segment *seg, int side, const struct link_id *peer,
 	list_init(&l->retrying);
 	list_init(&l->queued);
 	list_init(&l->node);
+	dgram_init(l);
 	l->grant.memory = -1;
 	l->peer_id = *peer;
 	l->seg = seg;
@@ -199,6 +203,7 @@ void link_break(struct link *l, const char *why)
 	link_unlist(l);
 	shm_open_link_gone(l);
 	shm_cm_routes_drop(l);
+	dgram_link_gone(l);
 	if (l->wake_added)
 		loop_fd_del(&l->wake, wake_removed);
 	else
@@ -217,7 +222,7 @@ bool link_retire(struct link *l)
 
 	lock_get(&l->rx_lock);
 	idle = !l->dead && !l->bad && l->nfree == l->nslots && !l->nopens &&
-	       !l->ncm_msgs && !ring_has(&l->rx);
+	       !l->ncm_msgs && !l->dgrams.nasks && !ring_has(&l->rx);
 	if (idle) {
 		l->bad = l->retired = true;
 		link_wake_thread(l);
@@ -370,7 +375,8 @@ static int queue_record(struct link *l, const void *rec, uint32_t bytes,
 void link_tx_waiting_update(struct link *l)
 {
 	lock_assert_held(&l->tx_lock);
-	atomic_store(&l->tx_waiting, !list_empty(&l->blocked) || !list_empty(&l->queued));
+	atomic_store(&l->tx_waiting, !list_empty(&l->blocked) || !list_empty(&l->queued) ||
+					     !list_empty(&l->dgrams.waiting));
 }
 
 static void send_queued(struct link *l)
@@ -467,7 +473,8 @@ void link_unblock(struct link *l)
 	lock_get(&l->tx_lock);
 	wake = !list_empty(&l->queued);
 	send_queued(l);
-	if (room_for_streams(l))
+	if ((l->dgrams.streams_next || list_empty(&l->dgrams.waiting)) &&
+	    room_for_streams(l))
 		run_blocked(l);
 	link_tx_waiting_update(l);
 	if (atomic_load(&l->tx_waiting))

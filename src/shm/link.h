@@ -10,7 +10,7 @@
  * listener.c the listening sockets, fdpass.c descriptors that come from another process);
  * grant.c which process gets access to the memory of which, keys.c the peer's table of
  * keys, memid.c how memory is told from that of another program. shm.h lists the files of
- * a stream.
+ * a stream, dgram.h those of datagrams.
  *
  * Who receives. A poller that leases the link (dev/poll.h) polls the ring. Then the
  * ring's consumer_sleeps is 0, and the peer makes no system call. Else consumer_sleeps is
@@ -26,6 +26,7 @@
 #include "base/lock.h"
 #include "base/loop.h"
 #include "dev/poll.h"
+#include "shm/dgram.h"
 #include "shm/direct.h"
 #include "shm/grant.h"
 #include "shm/rec.h"
@@ -69,7 +70,7 @@ struct link_id {
 	uint64_t word[2];
 };
 
-/* A CQ with streams on the link. The link is a source of the CQ's poll group. */
+/* A CQ with streams or datagrams on the link. The link is a source of the CQ's poll group. */
 struct link_cq {
 	struct poll_source src;
 	struct link *l;
@@ -123,9 +124,11 @@ struct link {
 	struct list queued;	 /* struct link_queued: messages that wait for room */
 	size_t queued_bytes;
 	bool queue_overflow;	 /* too many of them: the loop thread breaks the link */
-	_Atomic bool tx_waiting; /* blocked or queued is not empty */
+	_Atomic bool tx_waiting; /* blocked, queued or dgrams.waiting is not empty */
 
-	struct loop_work msgs_work; /* handles opens and cm_msgs */
+	struct link_dgrams dgrams; /* says of each field which lock guards it */
+
+	struct loop_work msgs_work; /* handles opens, cm_msgs and dgrams.asks */
 	struct loop_work run_work;  /* runs the link: link_wake_thread() */
 	int peer_wake;		    /* the peer's eventfd (greeting.h) */
 	struct loop_fd wake;	    /* this process's eventfd, which the peer writes to */
@@ -185,7 +188,7 @@ static inline bool link_consumed(const struct link *l, uint32_t end)
 }
 /* Sets tx_waiting by the lists. tx_lock is held. */
 void link_tx_waiting_update(struct link *l);
-/* The loop thread shall handle opens and cm_msgs. rx_lock is held. */
+/* The loop thread shall handle opens, cm_msgs and dgrams.asks. rx_lock is held. */
 void link_post_msgs(struct link *l);
 /* Wakes the peer's loop thread if the peer sleeps. To be called after a record was
  * published and tx_lock was released. */
@@ -193,7 +196,8 @@ void link_wake_peer(struct link *l);
 
 /* ---- link_cq.c ---- */
 
-/* Pollers of the CQ may receive for one more stream, one less. match.lock is held. */
+/* Pollers of the CQ may receive for one more stream, one less; or for datagrams of a port.
+ * match.lock is held. */
 int link_cq_join(struct link *l, struct dev_cq *cq, struct link_cq **out);
 void link_cq_leave(struct link_cq *m);
 

@@ -5,6 +5,7 @@
 
 #include "base/log.h"
 #include "shm/cm.h"
+#include "shm/dgram_rec.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -56,6 +57,7 @@ void link_msgs_run(struct loop_work *w)
 	}
 	lock_put(&l->rx_lock);
 	shm_cm_run(l);
+	dgram_asks_run(l);
 	link_put(l);
 }
 
@@ -121,6 +123,20 @@ static int msg_announce(struct link *l, struct stream *s, const struct rec_link 
 	return 0;
 }
 
+static int msg_dgrams(struct link *l, struct stream *s, const struct rec_link *m)
+{
+	(void)s;
+	dgram_ask_queue(l, m);
+	return 0;
+}
+
+static int msg_dgrams_answer(struct link *l, struct stream *s, const struct rec_link *m)
+{
+	(void)s;
+	dgram_answered(l, m);
+	return 0;
+}
+
 /* By enum link_type. */
 static const struct {
 	const char *name;
@@ -136,6 +152,8 @@ static const struct {
 	[LINK_CLOSE] = { "CLOSE", false, msg_close },
 	[LINK_READY] = { "READY", true, msg_ready },
 	[LINK_ANNOUNCE] = { "ANNOUNCE", true, msg_announce },
+	[LINK_DGRAMS] = { "DGRAMS", false, msg_dgrams },
+	[LINK_DGRAMS_ANSWER] = { "DGRAMS_ANSWER", false, msg_dgrams_answer },
 };
 
 static int receive_link(struct link *l, const volatile void *rec, uint32_t bytes,
@@ -191,6 +209,7 @@ static const struct link_kind kinds[] = {
 	[REC_STREAM] = { "stream", sizeof(struct rec_stream), receive_stream },
 	[REC_LINK] = { "link", sizeof(struct rec_link), receive_link },
 	[REC_CM] = { "CM", sizeof(struct rec_cm), shm_cm_receive },
+	[REC_DGRAM] = { "datagram", sizeof(struct rec_dgram), dgram_receive },
 };
 
 /* Receives a record by its row of the table. */
@@ -347,7 +366,7 @@ __attribute__((no_sanitize("thread"))) bool link_seems_idle(struct link *l)
 
 bool link_run(struct link *l, bool by_thread)
 {
-	bool moved = false;
+	bool moved = false, dgrams = false;
 	int ret = 0;
 
 	if (by_thread)
@@ -367,10 +386,13 @@ bool link_run(struct link *l, bool by_thread)
 		link_unblock(l);
 		atomic_store_explicit(&l->next_word, ring_word(l->rx.sh, l->rx.head),
 				      memory_order_relaxed);
+		dgrams = atomic_load_explicit(&l->tx_waiting, memory_order_relaxed);
 	}
 	if (ret && !l->dead)
 		link_wake_thread(l); /* starts the stream, or breaks the link */
 	lock_put(&l->rx_lock);
+	if (dgrams)
+		dgram_unblock(l);
 	return moved;
 }
 

@@ -6,6 +6,7 @@
 #include "shm/greeting.h"
 #include "rc/tx.h"
 #include "shm/cm.h"
+#include "shm/dgram_rec.h"
 #include "shm/setup.h"
 #include "tests/t.h"
 
@@ -280,7 +281,7 @@ static void kinds_of_records(void)
 	static const uint8_t rec[RING_RECORD_MAX];
 
 	for (unsigned kind = 1; kind < RING_WRAP; kind++)
-		if (kind > REC_CM)
+		if (kind > REC_DGRAM)
 			sends(rec, 64, (uint8_t)kind, true);
 	/* One byte less than the least; for a slot without a stream else. */
 	sends(rec, sizeof(struct rec_stream) - 1, REC_STREAM, true);
@@ -289,9 +290,14 @@ static void kinds_of_records(void)
 	sends(rec, sizeof(struct rec_link) - 1, REC_LINK, true);
 	sends(rec, sizeof(struct rec_link) + 1, REC_LINK, true);
 	sends(rec, sizeof(struct rec_cm) - 1, REC_CM, true);
+	sends(rec, sizeof(struct rec_dgram) - 1, REC_DGRAM, true);
+	sends(rec, sizeof(struct rec_dgram), REC_DGRAM, false);
+	sends(rec, sizeof(struct rec_dgram) + UD_PAYLOAD_MAX, REC_DGRAM, false);
+	sends(rec, sizeof(struct rec_dgram) + UD_PAYLOAD_MAX + 1, REC_DGRAM, true);
 	sends(rec, 4, REC_STREAM, true);
 	sends(rec, 4, REC_LINK, true);
 	sends(rec, 4, REC_CM, true);
+	sends(rec, 4, REC_DGRAM, true);
 }
 
 /* For slots without a stream. */
@@ -301,7 +307,7 @@ static void types_of_link_messages(void)
 
 	for (unsigned type = 0; type < 256; type++) {
 		m.type = (uint8_t)type;
-		sends(&m, sizeof(m), REC_LINK, type < LINK_OPEN || type > LINK_ANNOUNCE);
+		sends(&m, sizeof(m), REC_LINK, type < LINK_OPEN || type > LINK_DGRAMS_ANSWER);
 	}
 }
 

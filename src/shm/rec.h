@@ -16,6 +16,7 @@ enum rec_kind {
 	REC_STREAM = 1, /* struct rec_stream, its body, payload */
 	REC_LINK = 2,	/* struct rec_link */
 	REC_CM = 3,	/* struct rec_cm, name, data */
+	REC_DGRAM = 4,	/* struct rec_dgram (dgram_rec.h), payload */
 };
 
 /* Flags of struct rec_stream. */
@@ -93,6 +94,9 @@ enum link_type {
 	LINK_CLOSE = 4,	   /* nothing more comes for this slot: slot, err */
 	LINK_READY = 5,	   /* the QP that sent OPEN has the stream: slot */
 	LINK_ANNOUNCE = 6, /* the first request was carried out directly: slot */
+	/* QPs of the port of src_qpn want to send datagrams to those of dst_qpn's */
+	LINK_DGRAMS = 7,
+	LINK_DGRAMS_ANSWER = 8, /* reply: the same QPNs; err 0: they may */
 };
 
 struct rec_link {
@@ -102,7 +106,7 @@ struct rec_link {
 	uint8_t pad[2];
 	uint32_t slot;	    /* the receiver's */
 	uint32_t from;	    /* the sender's slot */
-	int32_t err;	    /* LINK_CLOSE: 0, or -errno */
+	int32_t err;	    /* LINK_CLOSE, LINK_DGRAMS_ANSWER: 0, or -errno */
 	uint32_t src_qpn, dst_qpn;
 	uint32_t pad2;
 	uint64_t share_id;  /* LINK_OPEN, LINK_OPENED: of the sender's QP, or 0 */

@@ -2,6 +2,7 @@
 /* For the unit tests of src/shm: shared memory is the only carrier. */
 #include "dev/transport.h"
 #include "rc/carrier.h"
+#include "shm/dgram.h"
 #include "shm/shm.h"
 
 const struct dev_transport *transport_choose(enum ibv_qp_type type)
@@ -10,3 +11,5 @@ const struct dev_transport *transport_choose(enum ibv_qp_type type)
 }
 
 const struct rc_rendezvous *const rc_rendezvous[] = { &shm_rendezvous, NULL };
+
+const struct ud_carrier *const ud_carriers[] = { &shm_ud_carrier, NULL };
