@@ -247,6 +247,9 @@ void cm_sync_clear(struct cm_id *id);
 /* Bytes of a socket address that an id can use, or -EINVAL. */
 int cm_addr_size(const struct sockaddr *addr);
 
+/* cm/mcast.c: the id's QP is destroyed, and in no group any more. id->apply is held. */
+void cm_mcast_detached(struct cm_id *id);
+
 /* cm/qp.c: the QP's moves (0 or -errno). */
 int cm_qp_init(struct cm_id *id, struct ibv_qp *qp);
 int cm_qp_rtr(struct cm_id *id, uint8_t resp_res); /* 0xFF: as init_qp_attr says */

@@ -345,6 +345,96 @@ static void multicast(void)
 	CHECK_EQ(rdma_destroy_id(id), 0);
 }
 
+static struct rdma_cm_id *with_qp(void)
+{
+	struct rdma_cm_id *id = fake_id(ch, RDMA_PS_UDP);
+	struct ibv_qp_init_attr attr = small_qp();
+
+	attr.qp_type = IBV_QPT_UD;
+	CHECK_EQ(rdma_create_qp(id, NULL, &attr), 0);
+	return id;
+}
+
+static struct cm_event *joined_event(struct rdma_cm_id *id, uint8_t group)
+{
+	struct cm_event *ev = cm_event_new(to_id(id), RDMA_CM_EVENT_MULTICAST_JOIN, 0);
+
+	ev->mcast = fb.mc;
+	ev->pub.param.ud.ah_attr.grh.dgid.raw[15] = group;
+	return ev;
+}
+
+/* Joins, and fetches the event. */
+static void joined(struct rdma_cm_id *id, uint8_t group)
+{
+	struct rdma_cm_event *got;
+
+	CHECK_EQ(rdma_join_multicast(id, fake_addr(), NULL), 0);
+	cm_event_post(joined_event(id, group));
+	CHECK_EQ(rdma_get_cm_event(ch, &got), 0);
+	CHECK_EQ(got->event, RDMA_CM_EVENT_MULTICAST_JOIN);
+	CHECK_EQ(rdma_ack_cm_event(got), 0);
+}
+
+/* One group, two entries: the QP is in it until the second one is left. */
+static void group_joined_twice(void)
+{
+	struct rdma_cm_id *id = with_qp();
+
+	joined(id, 1);
+	joined(id, 1);
+	CHECK_EQ(fv.attached, 2); /* as the fake counts */
+	CHECK_EQ(rdma_leave_multicast(id, fake_addr()), 0);
+	CHECK_EQ(fv.attached, 2);
+	CHECK_EQ(rdma_leave_multicast(id, fake_addr()), 0);
+	CHECK_EQ(fv.attached, 1);
+	CHECK_ERRNO(rdma_leave_multicast(id, fake_addr()), EADDRNOTAVAIL);
+	fv.attached = 0;
+	joined(id, 1);
+	joined(id, 2);
+	CHECK_EQ(rdma_leave_multicast(id, fake_addr()), 0); /* another group */
+	CHECK_EQ(fv.attached, 1);
+	rdma_destroy_qp(id); /* and with it what it was attached to */
+	CHECK_EQ(rdma_leave_multicast(id, fake_addr()), 0);
+	CHECK_EQ(fv.attached, 1);
+	fv.attached = 0;
+	CHECK_EQ(rdma_destroy_id(id), 0);
+}
+
+/* Left before its event was fetched, or before it was applied: nothing is attached. */
+static void left_before_the_event(void)
+{
+	struct rdma_cm_id *id = with_qp();
+	struct cm_event *ev;
+	struct pollfd p = { ch->fd, POLLIN, 0 };
+
+	CHECK_EQ(rdma_join_multicast(id, fake_addr(), NULL), 0);
+	cm_event_post(joined_event(id, 1));
+	CHECK_EQ(rdma_leave_multicast(id, fake_addr()), 0);
+	CHECK_EQ(poll(&p, 1, 0), 0);
+	CHECK_EQ(fv.attached, 0);
+
+	CHECK_EQ(rdma_join_multicast(id, fake_addr(), NULL), 0);
+	ev = joined_event(id, 1);
+	fb.mc->left = true; /* by a thread that waits for this event's acknowledgement */
+	cm_event_post(ev);
+	CHECK_EQ(cm_event_dequeue(to_channel(ch), &ev), 0);
+	CHECK(cm_event_apply(ev));
+	CHECK_EQ(fv.attached, 0);
+	cm_event_ack(ev);
+	rdma_destroy_qp(id);
+	CHECK_EQ(rdma_destroy_id(id), 0);
+}
+
+/* No event follows: a synchronous id does not wait for one. */
+static void ud_disconnect(void)
+{
+	struct rdma_cm_id *id = fake_id(NULL, RDMA_PS_UDP);
+
+	CHECK_EQ(rdma_disconnect(id), 0);
+	CHECK_EQ(rdma_destroy_id(id), 0);
+}
+
 /* ---- arguments ------------------------------------------------------------------------ */
 
 static void null_ids(void)
@@ -453,6 +543,9 @@ int main(int argc, char **argv)
 	T_RUN(qp_that_cannot_be_made);
 	T_RUN(srq_goes_to_the_qp);
 	T_RUN(multicast);
+	T_RUN(group_joined_twice);
+	T_RUN(left_before_the_event);
+	T_RUN(ud_disconnect);
 	T_RUN(null_ids);
 	T_RUN(bad_addresses_and_states);
 	T_RUN(devices);

@@ -86,6 +86,30 @@ static struct cm_mcast *find(struct cm_id *id, const struct sockaddr *addr, size
 	return found;
 }
 
+/* The QP is attached to the group by another entry, too. */
+static bool attached_twice(struct cm_id *id, const struct cm_mcast *mc)
+{
+	const struct cm_mcast *other;
+	bool twice = false;
+
+	lock_get(&id->lock);
+	list_for_each(other, &id->mcasts, link)
+		twice |= other->attached &&
+			 !memcmp(&other->mgid, &mc->mgid, sizeof(mc->mgid));
+	lock_put(&id->lock);
+	return twice;
+}
+
+void cm_mcast_detached(struct cm_id *id)
+{
+	struct cm_mcast *mc;
+
+	lock_get(&id->lock);
+	list_for_each(mc, &id->mcasts, link)
+		mc->attached = false;
+	lock_put(&id->lock);
+}
+
 static int leave(struct cm_id *id, const struct sockaddr *addr)
 {
 	uint32_t delivered = 0;
@@ -100,7 +124,7 @@ static int leave(struct cm_id *id, const struct sockaddr *addr)
 		return log_refuse(EADDRNOTAVAIL, "id %p has not joined this group",
 				  (void *)id);
 	lock_get(&id->apply);
-	if (id->pub.qp && mc->attached)
+	if (id->pub.qp && mc->attached && !attached_twice(id, mc))
 		ibv_detach_mcast(id->pub.qp, &mc->mgid, mc->mlid);
 	mc->attached = false;
 	mc->left = true;

@@ -327,6 +327,7 @@ void rdma_destroy_qp(struct rdma_cm_id *id)
 		lock_get(&p->apply);
 		qp = id->qp;
 		id->qp = NULL;
+		cm_mcast_detached(p);
 		lock_put(&p->apply);
 	}
 	if (!qp)

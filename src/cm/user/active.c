@@ -225,7 +225,7 @@ int user_connect(struct cm_id *id, const struct cm_conn_param *p)
 	else if (!ret)
 		ret = user_req_build(u, p);
 	if (!ret) {
-		port_close_sock(&u->port);
+		port_close_tcp(&u->port);
 		user_step(u, ST_CONNECT);
 		start(u);
 	}

@@ -51,7 +51,7 @@ struct user_id *user_new(enum rdma_port_space ps, enum ibv_qp_type qp_type)
 	u->qp_type = qp_type;
 	u->afonly = -1;
 	u->life_time = USER_LIFE_TIME;
-	u->port.name_fd = u->port.sock_fd = -1;
+	u->port.name_fd = u->port.tcp_fd = -1;
 	u->conn.local_psn = random_psn();
 	u->timer.fire = user_timer_fire;
 	list_init(&u->child_link);
@@ -123,7 +123,7 @@ void user_destroy(struct user_id *u)
 	u->cm = NULL;
 	user_release(u);
 	port = u->port;
-	u->port.name_fd = u->port.sock_fd = -1;
+	u->port.name_fd = u->port.tcp_fd = -1;
 	lock_put(&u->lock);
 
 	/* Listener first: who sees the name free finds the TCP port free. */

@@ -120,6 +120,7 @@ static bool got_established(struct cm_channel *ch)
 static void accepts(void)
 {
 	struct cm_addrs a, b;
+	struct ibv_path_data path;
 	struct cm_event *ev;
 	uint8_t tos = 0x20;
 	struct pair p;
@@ -129,6 +130,8 @@ static void accepts(void)
 	be->query_addr(p.id, &a);
 	be->query_addr(p.child, &b);
 	CHECK(b.bound);
+	CHECK_EQ(be->query_path(p.id, &path, 1), 1);
+	CHECK_EQ(be->query_path(p.child, &path, 1), 0);
 	CHECK(memcmp(&a.src, &b.dst, sizeof(struct sockaddr_in)) == 0);
 	CHECK(memcmp(&a.dst, &b.src, sizeof(struct sockaddr_in)) == 0);
 	CHECK_EQ(be->accept(p.child, &give), 0);
@@ -211,6 +214,26 @@ static void nobody_listens(void)
 	CHECK(refused_with(ch, 1, ""));
 	id_free(id);
 	cm_channel_free(ch);
+}
+
+/* A port that is bound, and has no listener. */
+static void bound_alone(void)
+{
+	struct cm_channel *cs = ch_new(), *cc = ch_new();
+	struct sockaddr_in a = loop_addr(0);
+	struct cm_id *bound = ud_new(cs, NULL), *id;
+
+	CHECK_EQ(be->bind(bound, (struct sockaddr *)&a), 0);
+	id = ud_routed4(cc, src_port(bound));
+	CHECK_EQ(be->connect(id, &ask), 0);
+	CHECK(refused_with(cc, 1, ""));
+	CHECK_EQ(be->disconnect(bound), -EINVAL);
+	CHECK_EQ(be->listen(bound, 1), 0);
+	CHECK_EQ(be->disconnect(bound), 0);
+	id_free(id);
+	id_free(bound);
+	cm_channel_free(cs);
+	cm_channel_free(cc);
 }
 
 static void destroyed_before_accept(void)
@@ -625,6 +648,7 @@ int main(int argc, char **argv)
 	T_RUN(rejects);
 	T_RUN(limits_of_private_data);
 	T_RUN(nobody_listens);
+	T_RUN(bound_alone);
 	T_RUN(destroyed_before_accept);
 	T_RUN(listener_destroyed);
 	T_RUN(backlog);

@@ -120,11 +120,6 @@ int port_to_tcp(uint16_t port, bool identity)
 	return PORT_BASE + (port + PORT_SHIFT) % PORT_LIMIT;
 }
 
-bool port_datagram(enum rdma_port_space ps)
-{
-	return ps == RDMA_PS_UDP || ps == RDMA_PS_IPOIB;
-}
-
 int port_to_udp(enum rdma_port_space ps, uint16_t port)
 {
 	unsigned shift = ps == RDMA_PS_IPOIB ? PORT_SHIFT_IPOIB : PORT_SHIFT;
@@ -468,7 +463,7 @@ static int bind_exactly(enum rdma_port_space ps, const struct sockaddr *sa, bool
 		return ret;
 	}
 	p->name_fd = fd;
-	p->sock_fd = -1;
+	p->tcp_fd = -1;
 	p->num = num;
 	return 0;
 }
@@ -501,6 +496,26 @@ uint16_t port_number(void)
 	return (uint16_t)(32768 + atomic_fetch_add(&last, 1) % (61000 - 32768));
 }
 
+/* Whether the TCP port, or UDP port, of a chosen port is free: 0 or -errno. *tcp_fd: bound
+ * to it; -1 for UDP, where a socket that is only bound would take requests without an
+ * answer. Others do not look for ports there. */
+static int try_chosen(enum rdma_port_space ps, const struct sockaddr *sa, bool afonly,
+		      uint16_t num, int *tcp_fd)
+{
+	int fd;
+
+	*tcp_fd = -1;
+	if (ps != RDMA_PS_UDP && ps != RDMA_PS_IPOIB) {
+		*tcp_fd = port_tcp_bound(sa, afonly, num);
+		return *tcp_fd < 0 ? *tcp_fd : 0;
+	}
+	fd = port_udp_bound(ps, sa, afonly, num);
+	if (fd < 0)
+		return fd;
+	cm_dev->fd_close(fd);
+	return 0;
+}
+
 int port_bind(enum rdma_port_space ps, const struct sockaddr *sa, bool afonly,
 	      bool reuse, struct user_port *p)
 {
@@ -525,16 +540,15 @@ int port_bind(enum rdma_port_space ps, const struct sockaddr *sa, bool afonly,
 			return ret;
 		if (ret)
 			continue;
-		fd = port_datagram(ps) ? port_udp_bound(ps, sa, afonly, num) :
-					 port_tcp_bound(sa, afonly, num);
-		if (fd >= 0) {
-			p->sock_fd = fd;
+		ret = try_chosen(ps, sa, afonly, num, &fd);
+		if (!ret) {
+			p->tcp_fd = fd;
 			return 0;
 		}
 		port_release(p);
-		if (fd != -EADDRINUSE && fd != -EACCES)
-			return log_refuse(-fd, "no socket for a chosen RDMA port: %s",
-					  strerror(-fd));
+		if (ret != -EADDRINUSE && ret != -EACCES)
+			return log_refuse(-ret, "no socket for a chosen RDMA port: %s",
+					  strerror(-ret));
 	}
 	return log_refuse(EADDRNOTAVAIL, "no RDMA port was free in %u attempts", attempt);
 }
@@ -567,16 +581,16 @@ int port_unique(enum rdma_port_space ps, const struct sockaddr *sa, bool afonly,
 	return 0;
 }
 
-void port_close_sock(struct user_port *p)
+void port_close_tcp(struct user_port *p)
 {
-	if (p->sock_fd >= 0)
-		cm_dev->fd_close(p->sock_fd);
-	p->sock_fd = -1;
+	if (p->tcp_fd >= 0)
+		cm_dev->fd_close(p->tcp_fd);
+	p->tcp_fd = -1;
 }
 
 void port_release(struct user_port *p)
 {
-	port_close_sock(p);
+	port_close_tcp(p);
 	if (p->name_fd >= 0)
 		cm_dev->fd_close(p->name_fd);
 	p->name_fd = -1;

@@ -30,8 +30,7 @@ enum {
 
 struct user_port {
 	int name_fd;	/* holds the name; -1: no port owned */
-	int sock_fd;	/* TCP or UDP (port_datagram()), bound, not listening: only a port
-			 * chosen by us; or -1 */
+	int tcp_fd;	/* bound, not listening: only a port chosen by us; or -1 */
 	uint16_t num;	/* RDMA port, host order */
 	char name[PORT_NAME_MAX + 1];
 };
@@ -55,16 +54,14 @@ int port_to_tcp(uint16_t port, bool identity);
 /* UDP port of an RDMA port, or -EADDRNOTAVAIL. Never the identity: no standard peer
  * uses it. */
 int port_to_udp(enum rdma_port_space ps, uint16_t port);
-/* Ports of this port space are chosen as UDP ports. */
-bool port_datagram(enum rdma_port_space ps);
 
 /* Makes p the owner of the port in sa (0: chooses one). 0 or -EACCES (privileged),
  * -EADDRINUSE, -EADDRNOTAVAIL, -EMFILE…; logs the reason. */
 int port_bind(enum rdma_port_space ps, const struct sockaddr *sa, bool afonly,
 	      bool reuse, struct user_port *p);
 void port_release(struct user_port *p);
-/* Closes the socket of a chosen port (the id will not listen). */
-void port_close_sock(struct user_port *p);
+/* Closes the TCP socket of a chosen port (the id will not listen). */
+void port_close_tcp(struct user_port *p);
 /* The port gets its listener: must be unique now even with REUSEADDR. */
 int port_unique(enum rdma_port_space ps, const struct sockaddr *sa, bool afonly,
 		struct user_port *p);

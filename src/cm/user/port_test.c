@@ -60,7 +60,7 @@ static void mapping_is_one_to_one(void)
 
 static int take(union addr a, bool only, bool reuse, struct user_port *p)
 {
-	p->name_fd = p->sock_fd = -1;
+	p->name_fd = p->tcp_fd = -1;
 	return port_bind(RDMA_PS_TCP, &a.sa, only, reuse, p);
 }
 
@@ -115,7 +115,7 @@ static void port_spaces(void)
 	struct user_port a, b;
 
 	REQUIRE_EQ(take(x, true, false, &a), 0);
-	b.name_fd = b.sock_fd = -1;
+	b.name_fd = b.tcp_fd = -1;
 	CHECK_EQ(port_bind(RDMA_PS_UDP, &x.sa, true, false, &b), 0);
 	port_release(&b);
 	CHECK_EQ(port_bind(RDMA_PS_IB, &x.sa, true, false, &b), -EADDRINUSE);
@@ -184,13 +184,13 @@ static void chosen_ports(void)
 	for (int i = 0; i < 20; i++) {
 		REQUIRE_EQ(take(v4("127.0.0.1", 0), true, false, &p[i]), 0);
 		CHECK(p[i].num >= 32768 && p[i].num < 61000);
-		CHECK(p[i].sock_fd >= 0);
+		CHECK(p[i].tcp_fd >= 0);
 		for (int j = 0; j < i; j++)
 			CHECK(p[j].num != p[i].num);
 	}
 	for (int i = 0; i < 20; i++) {
 		port_release(&p[i]);
-		CHECK(p[i].name_fd == -1 && p[i].sock_fd == -1);
+		CHECK(p[i].name_fd == -1 && p[i].tcp_fd == -1);
 	}
 }
 

@@ -349,7 +349,8 @@ int user_query_path(struct cm_id *id, struct ibv_path_data *path, int max)
 	int ret = 1;
 
 	lock_get(&u->lock);
-	if (!u->bound || u->state < US_ROUTE_RESOLVED || u->state == US_LISTEN)
+	if (!u->bound || u->state < US_ROUTE_RESOLVED || u->state == US_LISTEN ||
+	    (user_is_ud(u) && u->listener)) /* a request of datagrams has no path */
 		ret = 0;
 	else if (max > 0 && u->path_set)
 		*path = u->path;

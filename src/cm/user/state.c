@@ -43,6 +43,7 @@ static const int8_t next[US_COUNT][ST_COUNT] = {
 		ANY_END,
 	},
 	[US_LISTEN] = {
+		[ST_DISCONNECT] = TO(US_LISTEN),
 		ANY_END,
 	},
 	/* rdma_disconnect before the connection stands is no error and sends

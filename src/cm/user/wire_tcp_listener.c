@@ -418,9 +418,9 @@ static int listener_socket(struct user_id *u) REQUIRES(u->lock)
 	const struct conf *c = conf_get();
 	const struct sockaddr *src = (struct sockaddr *)&u->src;
 	char a[PORT_ADDR_STR];
-	int fd = u->port.sock_fd, ret = 0;
+	int fd = u->port.tcp_fd, ret = 0;
 
-	u->port.sock_fd = -1;
+	u->port.tcp_fd = -1;
 	if (fd < 0)
 		fd = port_tcp_bound(src, user_afonly(u, src->sa_family), u->port.num);
 	if (fd < 0)

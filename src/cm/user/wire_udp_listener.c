@@ -368,15 +368,11 @@ void udp_close_passive(struct user_id *u)
 static int listener_socket(struct user_id *u) REQUIRES(u->lock)
 {
 	const struct sockaddr *src = (struct sockaddr *)&u->src;
-	int fd = u->port.sock_fd, ret;
 	char a[PORT_ADDR_STR];
+	int fd, ret;
 
-	if (port_datagram(u->ps) && fd >= 0) {
-		u->port.sock_fd = -1;
-	} else {
-		port_close_sock(&u->port);
-		fd = port_udp_bound(u->ps, src, user_afonly(u, src->sa_family), u->port.num);
-	}
+	port_close_tcp(&u->port); /* RDMA_PS_IB: it was chosen before the type was known */
+	fd = port_udp_bound(u->ps, src, user_afonly(u, src->sa_family), u->port.num);
 	ret = fd < 0 ? fd : udp_io_prepare(fd, src->sa_family, false);
 	if (!ret)
 		return fd;
