@@ -221,7 +221,7 @@ void dg_fails_(const char *file, int line, struct ibv_send_wr *wr, int status)
 
 void dg_settled(void)
 {
-	conf_wc_none(p.rcq, ST_QUIET);
+	usleep(ST_QUIET * 1000); /* that nothing more comes has no sign */
 	if (conf_user_device())
 		conf_settle();
 }
