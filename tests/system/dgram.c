@@ -391,6 +391,8 @@ static void forked(void)
 	pid_t pid;
 	int status;
 
+	if (!conf_user_device())
+		SKIP("the child has the parent's device");
 	start();
 	p = peer_start(receiver, (void *)0);
 	peer_hear(&p, 'r');

@@ -119,7 +119,7 @@ static void victim(struct peer *me, void *arg)
 	peer_say(me, 'q');
 }
 
-/* ---- attackers --------------------------------------------------------------------------------- */
+/* ---- attackers ------------------------------------------------------------------- */
 
 struct attack {
 	void (*run)(int fd, const struct sockaddr *to);
@@ -217,7 +217,7 @@ static void attacker(struct peer *me, void *arg)
 	peer_say(me, 'd');
 }
 
-/* ---- cases ----------------------------------------------------------------------------------------- */
+/* ---- cases ----------------------------------------------------------------------- */
 
 /* So many more of the friend's arrive: what is lost in the flood is not sent again, but others
  * are. */
