@@ -89,20 +89,66 @@ cases_cm() {
 	next_port
 	pair "$where cmtime -c 1000" 120 rdma:$port "cmtime -b $server_addr -p $port -c 1000" \
 		"cmtime $s -p $port -c 1000" "connect" stop
-	cases_datagrams
 }
 
-# There are neither datagrams nor multicast yet: the programs say so, and end.
+# udaddy and mckey, by the CM. Both have one port, udaddy 7174 always: one case at a time.
 cases_datagrams() {
-	next_port
-	solo "$where udaddy is refused" 10 "udaddy -b $client_addr" \
-		"failure trying to listen: Operation not supported" 255
-	# With -M the address is not resolved. One that is no device's, as the loopback's, leaves
-	# the id without a device, and mckey crashes, on the original too.
+	local jobs=1 words
+	report all
+	while read -r words; do
+		udaddy_case "$words"
+	done <<-END
+
+		-c 4 -C 20 -S 1000
+		-S 1
+		-C 1
+		-t 32
+		-p 2
+		-P ipoib -c 2
+	END
+	pair "$where udaddy, client with -b" 30 udp:7174 "udaddy -b $server_addr" \
+		"udaddy -s $server_addr -b $client_addr" "test complete"
+	pair "$where udaddy, wildcard server" 30 udp:7174 "udaddy" \
+		"udaddy -s $server_addr" "test complete"
+	[ -z "${FULL:-}" ] || udaddy_case "-c 100 -C 100 -S 1024"
+	cases_multicast
+}
+
+udaddy_case() { # OPTIONS
+	pair "$where udaddy${1:+ $1}" 30 udp:7174 "udaddy -b $server_addr $1" \
+		"udaddy -s $server_addr $1" "test complete"
+}
+
+# The sender waits three seconds by itself, so that others may join.
+cases_multicast() {
+	mckey_case "" "" ""
+	mckey_case "-c 3 -C 20 -S 1000" "-c 3 -C 20 -S 1000" ""
+	mckey_case "" "-o" ""
+	mckey_case "" "" more
+	[ -z "${FULL:-}" ] || mckey_case "-p 2" "-p 2" ""
+	[ -z "${FULL:-}" ] || mckey_case "-C 100 -S 1" "-C 100 -S 1" more
+	cases_unmapped
+}
+
+# RECEIVERS' OPTIONS, SENDER'S, "more": two receivers
+mckey_case() {
+	local group=239.8.$((RANDOM % 250)).$((RANDOM % 250)) one
+	[ "${server_addr#*:}" = "$server_addr" ] || group=ff0e::$((RANDOM % 9000)):$((RANDOM % 9000))
+	one="stdbuf -oL mckey -m $group -b $server_addr $1"
+	[ -z "$3" ] || one="$one & a=\$!; $one; r=\$?; wait \$a && exit \$r"
+	pair "$where mckey${1:+ $1}${2:+, sender $2}${3:+, three members}" 30 "says:joined dgid" \
+		"$one" "sleep 0.3; mckey -m $group -b $client_addr -s $2" "test complete"
+}
+
+# With -M the address is not resolved. One that is no device's, as the loopback's, leaves
+# the id without a device, and mckey crashes, on the original too.
+cases_unmapped() {
+	local group=ff1e::8:$((RANDOM % 9000))
 	case $client_addr in
 	127.* | ::1) ;;
-	*)	solo "$where mckey -M is refused" 10 "mckey -M ff0e::1 -b $client_addr -c 3" \
-			"unable to create QP: Operation not supported" 255 ;;
+	*)	pair "$where mckey -M" 30 "says:joined dgid" \
+			"stdbuf -oL mckey -M $group -b $server_addr" \
+			"sleep 0.3; mckey -M $group -b $client_addr -s" "test complete" ;;
 	esac
 }
 

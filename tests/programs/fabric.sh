@@ -12,6 +12,6 @@ ip addr add 10.78.0.1/24 dev veth0 && ip link set veth0 up && ip link set veth1 
 first_port 22500
 together 3
 
-where=10.78.0.1 server_addr=10.78.0.1
+where=10.78.0.1 server_addr=10.78.0.1 client_addr=10.78.0.1
 cases_fabric
 finish

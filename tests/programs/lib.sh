@@ -157,9 +157,21 @@ in_ns() { # NAMESPACE COMMAND...
 	fi
 }
 
-listening() { # NAMESPACE rdma:PORT|tcp:PORT
+# udp: an RDMA port of datagrams; says: what the server prints when it is ready.
+listening() { # NAMESPACE rdma:PORT|tcp:PORT|udp:PORT|says:REGEX
 	local files tcp
 	case $2 in
+	says:*)
+		grep -aqE "${2#says:}" "$logs/$case_name.server"
+		return ;;
+	udp:*)
+		if [ -n "${ORIGINAL:-}" ]; then
+			rdma resource show cm_id | grep -qE "ps (UDP|IPOIB).*:${2#udp:} "
+			return
+		fi
+		files=$(in_ns "$1" cat /proc/net/udp /proc/net/udp6 2>/dev/null)
+		grep -qE "^ *[0-9]+: [0-9A-F]+:$(printf %04X "$(mapped "${2#udp:}")") " <<< "$files"
+		return ;;
 	rdma:*)
 		if [ -n "${ORIGINAL:-}" ]; then
 			rdma resource show cm_id | grep -q "state LISTEN.*:${2#rdma:} "
@@ -206,8 +218,8 @@ cleanup() {
 trap cleanup EXIT
 trap 'exit 143' TERM INT HUP
 
-# start_server SECONDS PORT COMMAND-LINE: starts it and waits until it listens; PORT is "rdma:N",
-# "tcp:N". Sets server_pid.
+# start_server SECONDS PORT COMMAND-LINE: starts it and waits until it listens; PORT is as for
+# listening. Sets server_pid.
 start_server() {
 	local tries=0
 	start "$server_ns" "$1" "$logs/$case_name.server" "$3"

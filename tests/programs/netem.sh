@@ -1,9 +1,10 @@
 #!/bin/bash
 # SPDX-License-Identifier: BSD-2-Clause
-# rping and ucmatose between two namespaces with 1 % loss and 10 ms delay each way. Where this
+# rping, ucmatose and datagrams between two namespaces with 1 % loss and 10 ms delay each way, and the
+# random stress on a loopback interface that loses and corrupts. Where this
 # kernel has no netem, the script runs itself in the virtual machine of tests/vm, whose kernel has.
 . "$(dirname "$0")/lib.sh"
-need rping ucmatose
+need rping ucmatose udaddy ibv_ud_pingpong
 vm=$top/tests/vm
 
 run_in_vm() {
@@ -43,5 +44,28 @@ for address in 10.77.0.1 fd77::1; do
 	pair "1 % loss, 10 ms: ucmatose -c 20 -C 20 -S 8192 $address" 90 rdma:7103 \
 		"ucmatose -b $address -p 7103 -c 20 -C 20 -S 8192" \
 		"ucmatose -s $address -p 7103 -c 20 -C 20 -S 8192" "test complete"
+	# The exchange of requests and replies repeats what is lost; the datagrams that follow may get
+	# lost, and udaddy would wait for them.
+	pair "1 % loss, 10 ms: udaddy -c 20 -C 0 $address" 90 udp:7174 \
+		"udaddy -b $address -c 20 -C 0" "udaddy -s $address -c 20 -C 0" "test complete"
 done
+
+stress=$BUILD/tests/stress/stress
+lossy() { # NETEM'S WORDS
+	# shellcheck disable=SC2086
+	in_ns "$client_ns" tc qdisc replace dev lo root netem $1
+}
+if [ ! -x "$stress" ]; then
+	skip "stress under loss" "$stress is not built"
+elif ! lossy "loss 5% corrupt 1%"; then
+	skip "stress under loss" "no netem on lo"
+else
+	solo "5 % loss, 1 % corrupt: stress with datagrams" 60 \
+		"ANYRDMA_TRANSPORT=tcp $stress --seconds 10 --types ud --procs 2 --qps 8 --stall 60" \
+		"^ok 1"
+	lossy "loss 1% corrupt 0.5%"
+	solo "1 % loss, 0.5 % corrupt: stress with everything" 120 \
+		"ANYRDMA_TRANSPORT=tcp $stress --seconds 10 --procs 2 --qps 8 --max-size 1048576 --stall 60" \
+		"^ok 1"
+fi
 finish

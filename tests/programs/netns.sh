@@ -4,7 +4,7 @@
 . "$(dirname "$0")/lib.sh"
 . "$here/cases.sh"
 . "$here/tables.sh"
-need rping ucmatose rdma_server cmtime ibv_rc_pingpong ibv_uc_pingpong ib_send_bw qperf
+need rping ucmatose rdma_server cmtime udaddy mckey ibv_rc_pingpong ibv_uc_pingpong ib_send_bw qperf
 if [ -z "${IN_LAB:-}" ]; then
 	why=$("$lab" enter true) || skip_all "$why"
 	IN_LAB=1 exec "$lab" enter "$0" "$@"
@@ -18,13 +18,14 @@ client_ns=$name-b
 
 first_port 7100
 apart=1
+mtu=1024 # of an Ethernet of 1500
 together 3
 where=veth server_addr=10.77.0.1 client_addr=10.77.0.2 wildcard=0.0.0.0 tcp_addr=10.77.0.1
-for cases in rping ucmatose cm devinfo pingpong perftest qperf fabric; do
+for cases in rping ucmatose cm datagrams devinfo pingpong perftest qperf fabric; do
 	cases_$cases
 done
 where="veth, IPv6" server_addr=fd77::1 client_addr=fd77::2 wildcard=::
-for cases in rping ucmatose cm pingpong; do
+for cases in rping ucmatose cm datagrams pingpong; do
 	cases_$cases
 done
 finish

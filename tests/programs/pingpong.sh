@@ -4,7 +4,7 @@
 . "$(dirname "$0")/lib.sh"
 . "$here/cases.sh"
 . "$here/tables.sh"
-need ibv_devices ibv_devinfo ibv_rc_pingpong ibv_srq_pingpong ibv_uc_pingpong \
+need ibv_devices ibv_devinfo ibv_rc_pingpong ibv_srq_pingpong ibv_uc_pingpong ibv_ud_pingpong \
 	ibv_xsrq_pingpong
 own_host "$@"
 first_port 20500

@@ -3,11 +3,12 @@
 # A row is for "both" places, one host and two namespaces, or for one "host" alone, where the place
 # makes no difference: make test runs these, with few iterations. make test-programs (FULL) runs all
 # rows, those marked "full" too, in both places and with many iterations.
-# Variables: apart, set between namespaces.
+# Variables: apart, set between namespaces; mtu, of the device's port (4096, as of loopback alone).
 #
 # shellcheck shell=bash disable=SC2154
 
-# What stands for a number in a row: %n iterations, %a iterations of each of all sizes, %d seconds.
+# What stands for a number in a row: %n iterations, %a iterations of each of all sizes, %d seconds, %m the
+# longest datagram.
 fill_in() { # WORDS
 	local words=$1
 	if [ -n "${FULL:-}" ]; then
@@ -15,6 +16,7 @@ fill_in() { # WORDS
 	else
 		words=${words//%n/100} words=${words//%a/5} words=${words//%d/1}
 	fi
+	words=${words//%m/${mtu:-4096}}
 	filled=$words
 }
 
@@ -85,6 +87,16 @@ pingpong_table() {
 	full	rc		-n 10000 -t -N -e -c
 	full	srq		-n 200 -q 16 -e -c
 	full	srq		-n 100 -q 32
+	both	ud		-n %n -s 1024
+	both	ud		-n %n -s %m
+	both	ud		-n %n -s 1
+	both	ud		-n %n -s %m -e
+	both	ud		-n %n -s %m -c
+	host	ud		-n %n -s 100 -e -c
+	host	ud		-n %n -s %m -r 1
+	host	ud		-n %n -s %m -l 3 -i 1
+	full	ud		-n 10000 -s %m
+	full	ud		-n 10000 -s 1 -e -c
 	END
 }
 
@@ -131,6 +143,40 @@ cases_pingpong() {
 }
 
 # ---- perftest: OPERATIONS KINDS TRANSPORTS OPTIONS ----
+# UD has a table of its own: one operation, and sizes up to the MTU. What is lost perftest waits for,
+# so no more is sent than receives and buffers of sockets can hold.
+perftest_ud_table() {
+	cat <<-'END'
+	both	send	bw,lat	UD	-n 100 -s 1024
+	both	send	bw,lat	UD	-n 100 -s 1024 -R
+	both	send	bw,lat	UD	-n 50 -s %m
+	both	send	bw	UD	-n 20 -s 256 -q 4
+	host	send	bw	UD	-n 20 -s 256 -q 4 -R
+	host	send	bw	UD	-n 10 -s 256 -q 16
+	both	send	bw,lat	UD	-n 100 -s 64 -e
+	host	send	bw,lat	UD	-n 100 -s 64 -e -R
+	host	send	bw,lat	UD	-n 100 -s 64 --inline_recv=64
+	host	send	bw,lat	UD	-n 100 -s 64 -I 64
+	host	send	bw	UD	-n 100 -s 1024 -b
+	full	send	bw	UD	-n 100 -s 1024 -b -R
+	host	send	bw	UD	-n 128 -s 64 -l 8
+	host	send	bw,lat	UD	-n 100 -s 1
+	host	send	bw,lat	UD	-n 100 -s 64 --use-srq
+	host	send	bw	UD	-n 20 -s 64 --use-srq -q 4
+	host	send	bw	UD	-n 100 -s 64 --use_old_post_send
+	host	send	bw,lat	UD	-n 100 -s 1024 -z
+	host	send	bw	UD	-n 100 -s 64 -Q 1
+	host	send	bw	UD	-n 50 -s 64 --reversed
+	host	send	lat	UD	-D %d -s 64
+	full	send	bw	UD	-D %d -s 64
+	full	send	lat	UD	-n 100 -a
+	full	send	bw	UD	-n 100 -s 64 -r 100
+	full	send	bw	UD	-n 100 -s 64 -S 3 -u 18 --tclass=8
+	full	send	lat	UD	-n 100 -s 64 -R -T 32
+	full	send	lat	UD	-n 100 -s 64 -C -U
+	END
+}
+
 # -a: perftest measures the processor's clock anew for each of 24 sizes, on both ends: 10 s of a
 # processor. So it is run once, and the other operations and transports with two sizes.
 # %s: a size, for the operations that have one. --perform_warm_up waits for a completion of every
@@ -240,6 +286,7 @@ perftest_row() { # OPERATIONS KINDS TRANSPORTS OPTIONS
 				[ $op != atomic ] || words=${options/ \%s/}
 				case $transport-$op in
 				RC-*)	perftest ib_${op}_$kind "$words" ;;
+				UD-*)	attempts=3 perftest ib_${op}_$kind "-c UD $words" ;;
 				UC-read | UC-atomic) ;;
 				*)	patient_uc perftest ib_${op}_$kind "-c $transport $words" ;;
 				esac
@@ -251,6 +298,7 @@ perftest_row() { # OPERATIONS KINDS TRANSPORTS OPTIONS
 cases_perftest() {
 	use_gids || return
 	each_row perftest_row <<< "$(perftest_table)"
+	each_row perftest_row <<< "$(perftest_ud_table)"
 }
 
 # What perftest itself refuses, before it asks the device: no gap of the table above. (-z with XRC: it
@@ -342,6 +390,10 @@ fabric_table() {
 	both	-p verbs -e msg -I %n -S 1
 	both	-p verbs -e msg -I %n -S 4096 -c
 	both	-p verbs -e msg -I 10 -S 1048576 -c
+	both	-p verbs -e dgram
+	both	-p verbs -e dgram -I %n -S 1 -c
+	both	-p verbs -e dgram -I %n -S 1000 -c
+	full	-p verbs -e dgram -I 10000 -S 64
 	full	-p verbs -e msg -I 100 -S all -c
 	full	-p verbs -e msg -I 100000 -S 64
 	both	-p verbs;ofi_rxm -e rdm -c
@@ -352,6 +404,7 @@ fabric_table() {
 
 fabric_row() { # OPTIONS
 	local words="$1 -d anyrdma0"
+	[ "${1#*dgram}" = "$1" ] || words="$1 -d anyrdma0-dgram"
 	words=${words/;/\\;}
 	next_port
 	pair "$where fi_pingpong $1" 60 tcp:$port "fi_pingpong $words -B $port" \
@@ -364,11 +417,10 @@ cases_fabric() {
 	cases_fabric_hints
 }
 
-# What programs ask of libfabric (the hints are those of its tests with several endpoints): connected
-# and reliable endpoints are there, datagrams need UD.
+# What programs ask of libfabric (the hints are those of its tests with several endpoints).
 cases_fabric_hints() {
 	local hints="fi_info -p verbs -d anyrdma0 -m FI_CONTEXT -c FI_MSG\\|FI_RMA"
 	solo "$where fi_info FI_EP_MSG" 20 "$hints -t FI_EP_MSG" "FI_PROTO_RDMA_CM_IB_RC"
 	solo "$where fi_info FI_EP_RDM" 20 "$hints -t FI_EP_RDM" "FI_PROTO_RXM"
-	solo "$where fi_info FI_EP_DGRAM is refused" 20 "$hints -t FI_EP_DGRAM" "fi_getinfo: -61" 61
+	solo "$where fi_info FI_EP_DGRAM" 20 "fi_info -p verbs -t FI_EP_DGRAM" "FI_PROTO_IB_UD"
 }

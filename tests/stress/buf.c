@@ -42,6 +42,7 @@ bool buf_make(struct bufs *b, struct arena *a, const struct buf_plan *plan)
 
 	b->n = plan->n;
 	b->in_arena = !p;
+	b->skip = 0;
 	b->key = p ? plan->slot_key : a->key;
 	if (!p)
 		p = arena_take(a, need, &b->end);
@@ -86,14 +87,18 @@ static void check_guard(struct ep *e, const struct bufs *b, unsigned i, const ui
 void buf_check(struct ep *e, const struct bufs *b, uint64_t key, uint64_t off, uint32_t len,
 	       const char *what)
 {
+	uint32_t skip = b->skip;
+
 	for (unsigned i = 0; i < b->n; i++) {
-		uint32_t n = len < b->len[i] ? len : b->len[i];
-		int64_t bad = pattern_check_remote(key, off, b->p[i], n);
+		uint32_t at = skip < b->len[i] ? skip : b->len[i], room = b->len[i] - at;
+		uint32_t n = len < room ? len : room;
+		int64_t bad = pattern_check_remote(key, off, b->p[i] + at, n);
 
 		if (bad >= 0)
 			fail(e, "%s: byte %lld of piece %u of %u (%u bytes) is %02x", what,
-			     (long long)bad, i, b->n, b->len[i], b->p[i][bad]);
-		bad = pattern_is(b->p[i] + n, JUNK, b->len[i] - n);
+			     (long long)bad, i, b->n, b->len[i], b->p[i][at + bad]);
+		skip -= at;
+		bad = pattern_is(b->p[i] + at + n, JUNK, room - n);
 		if (bad >= 0)
 			fail(e, "%s: byte %lld of piece %u of %u (%u bytes) was overwritten, "
 			     "which is behind the message",

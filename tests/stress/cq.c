@@ -110,6 +110,7 @@ static void read_ex(struct cq *q, struct ibv_wc *wc)
 	wc->opcode = ibv_wc_read_opcode(x);
 	wc->byte_len = ibv_wc_read_byte_len(x);
 	wc->wc_flags = ibv_wc_read_wc_flags(x);
+	wc->src_qp = ibv_wc_read_src_qp(x);
 	if (wc->wc_flags & IBV_WC_WITH_INV)
 		wc->invalidated_rkey = ibv_wc_read_invalidated_rkey(x);
 	else if (wc->wc_flags & IBV_WC_WITH_IMM)

@@ -168,6 +168,7 @@ static void begin(struct ep *e, uint32_t gen)
 	atomic_store(&e->closing, false);
 	atomic_store(&e->err_seen, false);
 	atomic_store(&e->last_wqe, 0);
+	atomic_store(&e->heard, 0);
 	atomic_store(&m->posted, 0);
 	atomic_store(&m->acked, 0);
 	atomic_store(&m->last, NOT_YET);
@@ -263,6 +264,7 @@ static void qp_close(struct ep *e)
 		trace(&e->trace, "destroyed");
 	}
 	models_end(e);
+	ud_address_free(e);
 	if (!keep) {
 		atomic_store(&e->qpn, 0);
 		atomic_store(&e->rqpn, 0);
@@ -525,7 +527,7 @@ static bool in_peace(struct ep *e)
 	sent = e->sq.final && !e->sq.have_next && e->sq.head == e->sq.tail;
 	pthread_mutex_unlock(&e->sq.lock);
 	pthread_mutex_lock(&e->rq.lock);
-	got = e->rq.final;
+	got = e->rq.final || (e->c.ud && ud_all_heard(e));
 	pthread_mutex_unlock(&e->rq.lock);
 	return sent && got;
 }

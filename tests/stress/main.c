@@ -32,7 +32,8 @@ static const char usage[] =
 	"  --cqs N, --srqs N, --tokens N  of a side (4, 2, 2; tokens: large messages at once)\n"
 	"  --addr A       IPv4 address of the device (127.0.0.1)\n"
 	"  --links cm|raw only links by the CM, or only without\n"
-	"  --types rc|uc|xrc  only reliable QPs, unreliable ones, or those of XRC\n"
+	"  --types T      only QPs of this type: rc, uc, ud, xrc; noud: all but datagrams\n"
+	"  --datagram N   the longest, in bytes (1024)\n"
 	"  --plain        no extended QPs and CQs, no windows, no SQD\n"
 	"  --skip A,B     leave out operations, faults or kills by name\n"
 	"  --clean        no faults and no kills of QPs\n"
@@ -72,7 +73,7 @@ static const struct option options[] = {
 	{ "max-size", 1, NULL, 'm' }, { "budget", 1, NULL, 'b' }, { "stall", 1, NULL, 'w' },
 	{ "cqs", 1, NULL, 'c' },     { "srqs", 1, NULL, 'r' },	  { "tokens", 1, NULL, 'T' },
 	{ "addr", 1, NULL, 'a' },    { "links", 1, NULL, 'l' },	  { "skip", 1, NULL, 'x' },
-	{ "types", 1, NULL, 'y' },   { "plain", 0, NULL, 'P' },
+	{ "types", 1, NULL, 'y' },   { "plain", 0, NULL, 'P' },	  { "datagram", 1, NULL, 'd' },
 	{ "clean", 0, NULL, 'C' },   { "side", 1, NULL, 'S' },
 	{ "show", 1, NULL, 'V' },    { "help", 0, NULL, 'h' },
 	{ NULL, 0, NULL, 0 },
@@ -88,6 +89,16 @@ static unsigned number(const char *s, unsigned min, unsigned max)
 		exit(2);
 	}
 	return (unsigned)v;
+}
+
+static void types(struct opts *o, const char *arg)
+{
+	bool all = !strcmp(arg, "noud");
+
+	o->rc = all || !strcmp(arg, "rc");
+	o->uc = all || !strcmp(arg, "uc");
+	o->xrc = all || !strcmp(arg, "xrc");
+	o->ud = !strcmp(arg, "ud");
 }
 
 static void option(struct opts *o, int c, char *arg)
@@ -108,8 +119,8 @@ static void option(struct opts *o, int c, char *arg)
 	case 'a': snprintf(o->addr, sizeof(o->addr), "%s", arg); break;
 	case 'l': o->cm = strcmp(arg, "raw"); o->raw = strcmp(arg, "cm"); break;
 	case 'x': skip_list(o, arg); break;
-	case 'y': o->rc = !strcmp(arg, "rc"); o->uc = !strcmp(arg, "uc");
-		o->xrc = !strcmp(arg, "xrc"); break;
+	case 'y': types(o, arg); break;
+	case 'd': o->datagram = number(arg, UD_TELLS, MTU_MAX); break;
 	case 'P': o->ex = o->pauses = false; o->mw = 0; break;
 	case 'C': o->clean_only = true; break;
 	case 'h': fputs(usage, stdout); exit(0);
@@ -272,7 +283,8 @@ int main(int argc, char **argv)
 	struct opts o = { .seconds = 10, .links = 16, .threads = 3, .procs = 1, .stall = 30,
 			  .cqs = 4, .srqs = 2, .tokens = 2, .max_size = 64u << 20,
 			  .budget = 65536, .kill_ms = 1500, .cm = true, .raw = true,
-			  .rc = true, .uc = true, .xrc = true, .ex = true, .pauses = true, .mw = 3,
+			  .datagram = 1024, .rc = true, .uc = true, .ud = true, .xrc = true,
+			  .ex = true, .pauses = true, .mw = 3,
 			  .addr = "127.0.0.1" };
 	const char *show = NULL;
 	unsigned link, gen;
@@ -304,11 +316,11 @@ int main(int argc, char **argv)
 	ok = o.procs == 2 ? run_two(fd) : run_one();
 	ok &= sh->ops > 0;
 	printf("# %llu requests, %llu MiB, %llu generations of endpoints, %llu faults, "
-	       "%llu kills, %llu deaths, %llu values not told apart\n",
+	       "%llu kills, %llu deaths, %llu values not told apart, %llu datagrams lost\n",
 	       (unsigned long long)sh->ops, (unsigned long long)sh->bytes >> 20,
 	       (unsigned long long)sh->gens, (unsigned long long)sh->faults,
 	       (unsigned long long)sh->kills, (unsigned long long)sh->deaths,
-	       (unsigned long long)sh->uncounted);
+	       (unsigned long long)sh->uncounted, (unsigned long long)sh->lost);
 	printf("%sok 1 - seed %llu\n1..1\n", ok ? "" : "not ", (unsigned long long)o.seed);
 	return !ok;
 }

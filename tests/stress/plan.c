@@ -52,6 +52,7 @@ const struct fault_info fault_info[FAULTS] = {
 	[F_SMALL] = { "small", IBV_WC_REM_INV_REQ_ERR, IBV_WC_LOC_LEN_ERR },
 	[F_RLKEY] = { "rlkey", IBV_WC_REM_OP_ERR, IBV_WC_LOC_PROT_ERR },
 	[F_RNR] = { "rnr", IBV_WC_RNR_RETRY_EXC_ERR, -1 },
+	[F_LONG] = { "long", IBV_WC_LOC_LEN_ERR, -1 },
 };
 
 const char *const kill_name[KILLS] = {
@@ -96,6 +97,8 @@ static bool fault_fits(const struct cfg *c, const struct opts *o, enum fault f)
 
 	if (f == F_NONE || o->skip_faults & 1u << f)
 		return false;
+	if (f == F_LONG)
+		return c->ud;
 	if (c->uc) /* the peer of an unreliable one does not say */
 		return f == F_LKEY || f == F_LBEYOND || f == F_LPD;
 	if (f == F_RLKEY || f == F_RNR)
@@ -165,6 +168,16 @@ static void draw_xrc(struct side_cfg *s, const struct opts *o)
 	s->mw = 0;
 }
 
+/* What an SRQ gave to a QP that is reset while datagrams come is lost to the program. */
+static void draw_ud(struct cfg *c)
+{
+	for (int i = 0; i < 2; i++) {
+		c->s[i].mw = 0;
+		if (c->s[i].srq >= 0)
+			c->quick = c->keep_qp = false;
+	}
+}
+
 static void draw(struct cfg *c, const struct opts *o, unsigned link, uint32_t gen)
 {
 	struct rng r = { key_of(o->seed, link, gen, 100) };
@@ -173,15 +186,17 @@ static void draw(struct cfg *c, const struct opts *o, unsigned link, uint32_t ge
 	c->link = link;
 	c->gen = gen;
 	c->cm = o->cm && (!o->raw || rng_chance(&r, 35));
-	c->uc = o->uc && (!o->rc || rng_chance(&r, 20)) && !c->cm;
+	c->cm &= o->rc || o->uc || o->xrc; /* datagrams have no connection */
+	c->ud = o->ud && !c->cm && (!(o->rc || o->uc || o->xrc) || rng_chance(&r, 25));
+	c->uc = c->ud || (o->uc && (!o->rc || rng_chance(&r, 20)) && !c->cm);
 	c->xrc = o->xrc && !c->cm && !c->uc && (!o->rc || rng_chance(&r, 20));
-	c->pauses = o->pauses && !c->cm && !c->uc && !c->xrc && rng_chance(&r, 15);
+	c->pauses = o->pauses && !c->cm && (!c->uc || c->ud) && !c->xrc && rng_chance(&r, 15);
 	c->active = (int)rng_below(&r, 2);
 	draw_side(&c->s[0], o, &r);
 	draw_side(&c->s[1], o, &r);
 	if (c->cm) /* the CM negotiates one number */
 		c->s[1].rd_atomic = c->s[0].rd_atomic;
-	for (int i = 0; c->uc && i < 2; i++) {
+	for (int i = 0; c->uc && !c->ud && i < 2; i++) {
 		/* What finds no receive is lost. */
 		c->s[i].credit = true;
 		c->s[i].srq = -1;
@@ -196,6 +211,8 @@ static void draw(struct cfg *c, const struct opts *o, unsigned link, uint32_t ge
 	/* At most one generation more, so that who was kept is easily known. */
 	c->keep_qp = !c->cm && !c->xrc && gen % 2 == 1 && rng_chance(&r, 50);
 	c->quick = rng_chance(&r, 30);
+	if (c->ud)
+		draw_ud(c);
 }
 
 void cfg_draw(struct cfg *c, const struct opts *o, unsigned link, uint32_t gen)
@@ -211,19 +228,22 @@ void cfg_draw(struct cfg *c, const struct opts *o, unsigned link, uint32_t gen)
 	/* The same QP, so the same queues. */
 	c->kept = true;
 	c->uc = before.uc;
+	c->ud = before.ud;
 	c->xrc = false;
 	/* SQ_DRAINED of a pause before may come late. */
-	c->pauses &= !c->uc && !before.pauses;
+	c->pauses &= (!c->uc || c->ud) && !before.pauses;
 	for (int i = 0; i < 2; i++) {
 		struct side_cfg *s = &c->s[i], *b = &before.s[i];
 
 		b->psn = s->psn;
 		b->ops = s->ops;
-		b->credit = s->credit || c->uc;
+		b->credit = s->credit || (c->uc && !c->ud);
 		b->mw = s->mw;
 		b->rd_atomic = s->rd_atomic;
 		*s = *b;
 	}
+	if (c->ud)
+		draw_ud(c);
 	if (c->ending == END_FAULT && !fault_fits(c, o, c->fault))
 		c->ending = END_CLEAN;
 	if (c->ending == END_KILL && !kill_fits(c, o, c->kill))
@@ -246,7 +266,7 @@ void cfg_print(char *to, size_t len, const struct cfg *c, int side)
 	snprintf(to, len,
 		 "%s%s %s, cq %u/%u srq %d wr %u/%u sge %u/%u inline %u%s%s mw %u rd %u psn "
 		 "%06x, ops %u, rnr %u/%u timeout %u/%u%s%s%s%s, end: %s",
-		 c->uc ? "UC" : c->xrc ? "XRC" : "RC", s->ex ? "ex" : "",
+		 c->ud ? "UD" : c->uc ? "UC" : c->xrc ? "XRC" : "RC", s->ex ? "ex" : "",
 		 !c->cm ? "raw" : c->active == side ? "cm active" : "cm passive", s->send_cq,
 		 s->recv_cq, s->srq, s->max_send_wr, s->max_recv_wr, s->send_sge, s->recv_sge,
 		 s->max_inline, s->sig_all ? " sig_all" : "", s->credit ? " credit" : "",
@@ -294,6 +314,8 @@ static unsigned weight(const struct plan *p, int k)
 	const struct side_cfg *me = &p->c->s[p->dir], *peer = &p->c->s[!p->dir];
 
 	if (p->o->skip_kinds & 1u << k || (p->c->uc && !kind_info[k].uc))
+		return 0;
+	if (p->c->ud && k != OP_SEND && k != OP_SEND_IMM)
 		return 0;
 	if ((kind_info[k].local && !me->mw) || (k == OP_SEND_INV && !peer->mw))
 		return 0;
@@ -350,6 +372,8 @@ static uint32_t len_limit(const struct plan *p, enum kind k)
 {
 	bool srq = p->c->s[!p->dir].srq >= 0;
 
+	if (p->c->ud)
+		return p->o->datagram;
 	switch (k) {
 	case OP_SEND:
 	case OP_SEND_IMM:
@@ -506,7 +530,8 @@ static enum kind fault_kind(struct plan *p, enum fault f)
 		case F_LKEY:
 		case F_LBEYOND:
 		case F_LPD:
-			k = local[rng_below(&p->r, p->c->uc ? 3 : 4)];
+		case F_LONG:
+			k = local[rng_below(&p->r, p->c->ud ? 2 : p->c->uc ? 3 : 4)];
 			break;
 		case F_SMALL:
 		case F_RLKEY:
@@ -531,6 +556,8 @@ static void draw_fault(struct plan *p, struct op *op)
 	if (op->kind == OP_SEND || op->kind == OP_SEND_IMM)
 		limit = len_limit(p, op->kind) < limit ? len_limit(p, op->kind) : limit;
 	op->len = kind_info[op->kind].atomic ? 8 : 1 + (uint32_t)rng_log(&p->r, limit - 1);
+	if (op->fault == F_LONG)
+		op->len = MTU_MAX + 1 + (uint32_t)rng_below(&p->r, MTU_MAX);
 	if (op->fault == F_SMALL && p->c->s[!p->dir].srq >= 0)
 		op->len = p->o->srq_buf + 1;
 }
@@ -548,6 +575,8 @@ void plan_next(struct plan *p, struct op *op)
 	op->len = draw_len(p);
 	if (op->len > len_limit(p, op->kind))
 		op->len = len_limit(p, op->kind);
+	if (p->c->ud && op->kind == OP_SEND && op->len < UD_TELLS)
+		op->len = UD_TELLS;
 	if (op->kind == OP_CELL_READ && !p->cell_key)
 		op->kind = OP_CELL_WRITE, op->len &= CELL - 1;
 	if (kind_info[op->kind].atomic || op->kind == OP_ATOMIC_WRITE)

@@ -18,6 +18,8 @@ enum {
 	MAX_CQS = 8,
 	MAX_SRQS = 4,
 	CELL = 4096,
+	MTU_MAX = 4096,
+	UD_TELLS = 8, /* bytes by which a datagram without immediate data is known */
 	FAA_WORDS = 4,
 	CAS_WORDS = 2,
 	WORDS = FAA_WORDS + CAS_WORDS,
@@ -33,8 +35,9 @@ struct opts {
 	uint32_t small;	    /* longer messages need a token */
 	uint32_t srq_buf;   /* bytes of a receive of an SRQ */
 	uint32_t budget;    /* bytes a direction may send for each request */
+	uint32_t datagram;  /* the longest one, bytes: the port's MTU is not smaller */
 	uint32_t skip_kinds, skip_faults, skip_kills; /* bits of the enums below */
-	bool cm, raw, rc, uc, xrc, clean_only, ex, pauses;
+	bool cm, raw, rc, uc, ud, xrc, clean_only, ex, pauses;
 	unsigned mw;
 	unsigned kill_ms;   /* mean time between kills of a process; 0: none */
 	char addr[64];
@@ -93,6 +96,7 @@ enum fault {
 	F_SMALL,   /* the receive is one byte too small */
 	F_RLKEY,   /* the receive has a bad key */
 	F_RNR,	   /* there is no receive, and no patience */
+	F_LONG,	   /* UD: longer than the MTU of the port */
 	FAULTS,
 };
 
@@ -132,7 +136,8 @@ struct side_cfg {
 struct cfg {
 	unsigned link;
 	uint32_t gen;
-	bool uc;
+	bool uc;	   /* unreliable: UC, or */
+	bool ud;	   /* ... UD */
 	bool xrc;	   /* two QPs on each side, and the SRQ behind all others */
 	bool cm;
 	bool pauses;	   /* through SQD and back, now and then */

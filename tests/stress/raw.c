@@ -14,7 +14,7 @@ void qp_attr_fill(struct ep *e, struct ibv_qp_init_attr *a)
 		.send_cq = s->cq[c->send_cq].cq,
 		.recv_cq = s->cq[c->recv_cq].cq,
 		.srq = c->srq >= 0 ? s->srq[c->srq].srq : NULL,
-		.qp_type = e->c.uc ? IBV_QPT_UC : IBV_QPT_RC,
+		.qp_type = e->c.ud ? IBV_QPT_UD : e->c.uc ? IBV_QPT_UC : IBV_QPT_RC,
 		.sq_sig_all = c->sig_all,
 		.cap = { .max_send_wr = c->max_send_wr,
 			 .max_recv_wr = c->max_recv_wr,
@@ -44,6 +44,8 @@ void qp_attr_ex_fill(struct ep *e, struct ibv_qp_init_attr_ex *x)
 				  IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM | IBV_QP_EX_WITH_LOCAL_INV |
 				  IBV_QP_EX_WITH_BIND_MW,
 	};
+	if (e->c.ud)
+		x->send_ops_flags = IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM;
 	if (!e->c.uc)
 		x->send_ops_flags |= IBV_QP_EX_WITH_RDMA_READ |
 				     IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP |
@@ -85,6 +87,8 @@ int raw_create(struct ep *e)
 	struct ibv_qp_init_attr attr;
 	struct ibv_qp_init_attr_ex ex;
 
+	if (e->c.ud)
+		ud_address_make(e);
 	if (e->qp)
 		return 0; /* kept */
 	if (e->c.xrc)
@@ -106,7 +110,7 @@ int qp_set_state(struct ibv_qp *qp, enum ibv_qp_state st)
 	return ibv_modify_qp(qp, &attr, IBV_QP_STATE);
 }
 
-static int to_init(struct ibv_qp *qp)
+static int to_init(struct ep *e, struct ibv_qp *qp)
 {
 	struct ibv_qp_attr attr = {
 		.qp_state = IBV_QPS_INIT,
@@ -114,6 +118,11 @@ static int to_init(struct ibv_qp *qp)
 		.qp_access_flags = IBV_ACCESS_REMOTE_WRITE,
 	};
 
+	if (e->c.ud) {
+		attr.qkey = ud_qkey(e);
+		return ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX |
+						IBV_QP_PORT | IBV_QP_QKEY);
+	}
 	if (qp->qp_type != IBV_QPT_UC)
 		attr.qp_access_flags |= IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
 	return ibv_modify_qp(qp, &attr,
@@ -123,9 +132,9 @@ static int to_init(struct ibv_qp *qp)
 
 int raw_init(struct ep *e)
 {
-	int ret = to_init(e->qp);
+	int ret = to_init(e, e->qp);
 
-	return ret || !e->rqp ? ret : to_init(e->rqp);
+	return ret || !e->rqp ? ret : to_init(e, e->rqp);
 }
 
 static int to_rtr(struct ep *e, struct ibv_qp *qp, uint32_t peer)
@@ -145,6 +154,8 @@ static int to_rtr(struct ep *e, struct ibv_qp *qp, uint32_t peer)
 	int mask = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN;
 
 	memcpy(&attr.ah_attr.grh.dgid, sh->side[!e->side->id].gid, 16);
+	if (e->c.ud)
+		return qp_set_state(qp, IBV_QPS_RTR);
 	if (qp->qp_type != IBV_QPT_UC && qp->qp_type != IBV_QPT_XRC_SEND)
 		mask |= IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
 	return ibv_modify_qp(qp, &attr, mask);
@@ -162,6 +173,8 @@ static int to_rts(struct ep *e, struct ibv_qp *qp)
 	};
 	int mask = IBV_QP_STATE | IBV_QP_SQ_PSN;
 
+	if (e->c.ud)
+		return ibv_modify_qp(qp, &attr, mask);
 	if (qp->qp_type != IBV_QPT_UC)
 		mask |= IBV_QP_TIMEOUT;
 	if (qp->qp_type != IBV_QPT_UC && qp->qp_type != IBV_QPT_XRC_RECV)

@@ -60,6 +60,10 @@ static const char *make_receive(struct ep *e, struct rq_rec *rec, struct rng *r)
 	struct buf_plan plan = { .slot_key = e->side->slots_mr->lkey };
 	int token;
 
+	if (e->c.ud) { /* any message may be the next */
+		len = UD_GRH + sh->o.datagram + (uint32_t)rng_below(r, SLACK);
+		content = 0;
+	}
 	if (op->fault == F_SMALL)
 		content = len = op->len - 1;
 	n = len && !n ? 1 : n;
@@ -87,7 +91,7 @@ static bool chain_add(struct ep *e, struct rng *r, struct ibv_recv_wr *wr, struc
 	if (q->tail - q->head >= my_cfg(e)->max_recv_wr)
 		return false;
 	q->waits = "what was received to be checked";
-	if (!walk(e))
+	if (!e->c.ud && !walk(e))
 		return false;
 	q->starved |= q->next.fault == F_RNR;
 	q->waits = "nothing: it starves its peer";
@@ -193,6 +197,7 @@ static void check_message(struct ep *e, const struct ibv_wc *wc, const struct op
 	bool imm = op->kind != OP_SEND && op->kind != OP_SEND_INV;
 	bool write = op->kind == OP_WRITE_IMM;
 	const unsigned flags = IBV_WC_WITH_IMM | IBV_WC_WITH_INV;
+	struct bufs body = *b;
 	bool inv = op->kind == OP_SEND_INV && wc->wc_flags & IBV_WC_WITH_INV;
 	char what[100];
 
@@ -209,10 +214,11 @@ static void check_message(struct ep *e, const struct ibv_wc *wc, const struct op
 		fail(e, "%s: flags %x in the completion", what, wc->wc_flags);
 	if (imm && wc->imm_data != htonl(op->imm))
 		fail(e, "%s: immediate %08x, not %08x", what, ntohl(wc->imm_data), op->imm);
-	if (wc->byte_len != op->len)
+	body.skip = e->c.ud ? UD_GRH : 0;
+	if (wc->byte_len != op->len + body.skip)
 		fail(e, "%s: byte_len %u", what, wc->byte_len);
 	if (op->kind != OP_FINAL) /* the receive was made for something else */
-		buf_check(e, b, op->key, 0, write ? 0 : op->len, what);
+		buf_check(e, &body, op->key, 0, write ? 0 : op->len, what);
 	verify_write(e, op);
 	if (inv)
 		window_taken(e, wc->invalidated_rkey);
@@ -229,7 +235,12 @@ static void received(struct ep *e, const struct ibv_wc *wc, const struct bufs *b
 		fail(e, "a message came before the peer was there");
 	if (q->final)
 		fail(e, "a message after the last");
-	expect(e, &op);
+	if (e->c.ud) {
+		ud_expect(e, &op, wc, b);
+		ud_check_origin(e, wc, b);
+	} else {
+		expect(e, &op);
+	}
 	trace(&q->trace, "received request %u (%s)", op.seq, kind_info[op.kind].name);
 	check_message(e, wc, &op, b);
 	q->final = op.kind == OP_FINAL;

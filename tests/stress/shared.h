@@ -88,7 +88,7 @@ struct shared {
 	_Atomic uint32_t token[MAX_TOKENS]; /* link << 1 | direction, + 1; 0: free */
 	struct sh_side side[2];
 	/* for the report */
-	_Atomic uint64_t ops, bytes, gens, faults, kills, deaths, uncounted;
+	_Atomic uint64_t ops, bytes, gens, faults, kills, deaths, uncounted, lost;
 };
 
 extern struct shared *sh;

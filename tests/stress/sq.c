@@ -26,6 +26,7 @@ void sq_begin(struct ep *e)
 	q->token = -1;
 	q->stash.n = 0;
 	q->window_shut = q->window_used = 0;
+	q->credit_at = 0;
 	e->tx.head = e->tx.tail = 0;
 }
 
@@ -101,7 +102,8 @@ static const char *not_now(struct ep *e, const struct op *op)
 	if (op->big && !token_ready(e, op))
 		return "a token for a large message";
 	if (k->consumes && my_cfg(e)->credit && op->fault != F_RNR &&
-	    e->c.s[!e->side->id].srq < 0 && atomic_load(&end_peer(e)->recvs) <= op->recv)
+	    e->c.s[!e->side->id].srq < 0 && atomic_load(&end_peer(e)->recvs) <= op->recv &&
+	    !(e->c.ud && ud_impatient(q)))
 		return "a receive at the peer";
 	if (e->c.uc && peer_phase(e) < PH_RUN)
 		return "the peer, which would miss it";
@@ -217,6 +219,7 @@ static bool chain_add(struct ep *e, struct chain *c)
 	      rec->op.fault ? fault_info[rec->op.fault].name : "", rec->op.len, rec->op.flags,
 	      rec->b.n, (unsigned long long)c->wr[c->n].wr.rdma.remote_addr);
 	q->have_next = false;
+	q->credit_at = 0;
 	q->tail++;
 	c->n++;
 	atomic_fetch_add(&sh->bytes, rec->op.len);
@@ -269,6 +272,10 @@ void sq_mark(struct ep *e)
 		.opcode = IBV_WR_SEND,
 		.send_flags = IBV_SEND_SIGNALED,
 	};
+	if (e->c.ud) {
+		wr.wr.ud.ah = e->ah;
+		wr.wr.ud.remote_qpn = 1;
+	}
 	q->marker = q->live = true;
 	q->tail++;
 	trace(&q->trace, "post %u marker", rec->op.seq);

@@ -59,6 +59,7 @@ struct bufs {
 	uint8_t *p[MAX_PIECES];
 	uint32_t len[MAX_PIECES];
 	uint32_t key;
+	uint32_t skip; /* buf_check(): bytes before the contents (GRH) */
 	bool in_arena;
 	uint64_t end; /* arena: head after it is given back */
 };
@@ -137,6 +138,7 @@ struct sq {
 	bool token_reads;
 	struct hold hold[HOLDS];
 	uint32_t hold_head, hold_tail;
+	uint64_t credit_at; /* UD: ms when it no longer waits for a receive, or 0 */
 	const char *waits; /* why nothing was posted last */
 	uint64_t guess[CAS_WORDS];
 	uint32_t window_shut; /* version of the peer's window that we gave up */
@@ -201,6 +203,7 @@ struct ep {
 	struct cfg c;	      /* likewise */
 	struct ibv_qp *qp;    /* likewise (not mail_lock) */
 	struct ibv_qp *rqp;   /* XRC: the one that receives */
+	struct ibv_ah *ah;    /* UD: of the peer; sq.lock */
 	struct rdma_cm_id *id;
 	enum cm_step cm_step;
 	bool disconnected;    /* we have called rdma_disconnect */
@@ -227,6 +230,7 @@ struct ep {
 	_Atomic bool err_seen; /* a completion with an error was seen */
 	_Atomic uint64_t last_wqe; /* side.clock after LAST_WQE_REACHED, or 0 */
 	_Atomic uint64_t stamp;	   /* ms: something moved */
+	_Atomic uint64_t heard;	   /* ms: UD: a message has come, or nothing can any more */
 	/* Of the last generations: side.clock after the end of its QP << 16 | number. */
 	_Atomic uint64_t gone[GONE];
 
@@ -313,6 +317,24 @@ void rq_completed(struct ep *e, const struct ibv_wc *wc, uint64_t began);
 void rq_srq_completed(struct ep *e, const struct ibv_wc *wc, const struct bufs *b);
 /* Both ends are quiet: what the peer was told is done must be there. */
 void rq_verify_end(struct ep *e);
+
+/* ud.c */
+enum { UD_GRH = 40 };
+/* The address of the peer: sq.lock, or nobody posts. */
+void ud_address_make(struct ep *e);
+void ud_address_free(struct ep *e);
+/* With another handle from now on; the one before is destroyed. */
+void ud_address_renew(struct ep *e);
+uint32_t ud_qkey(const struct ep *e);
+/* A receive has stayed away for so long that what was to use it may be lost. */
+bool ud_impatient(struct sq *q);
+/* Which message of the peer this is: not corrupt, not one that has come, none before the
+ * last that has come. */
+void ud_expect(struct ep *e, struct op *op, const struct ibv_wc *wc, const struct bufs *b);
+/* The first 40 bytes and what else tells where it came from. */
+void ud_check_origin(struct ep *e, const struct ibv_wc *wc, const struct bufs *b);
+/* Nothing more can come: the peer has sent all, and what was lost does not come. */
+bool ud_all_heard(struct ep *e);
 
 /* ---- CQs, SRQs, sides ------------------------------------------------------------ */
 

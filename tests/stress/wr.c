@@ -140,6 +140,11 @@ void wr_fill(struct ep *e, struct sq_rec *rec, struct ibv_send_wr *wr, struct ib
 	wr->opcode = k->wr;
 	wr->send_flags = op->flags;
 	wr->imm_data = htonl(op->imm);
+	if (e->c.ud) {
+		wr->wr.ud.ah = e->ah;
+		wr->wr.ud.remote_qpn = end_peer(e)->rqpn;
+		wr->wr.ud.remote_qkey = ud_qkey(e);
+	}
 	if (e->c.xrc)
 		wr->qp_type.xrc.remote_srqn = sh->side[!e->side->id].xrc_srqn;
 	if (my_cfg(e)->sig_all && op->seq % 2)
@@ -234,6 +239,9 @@ static void build(struct ibv_qp_ex *x, const struct ibv_send_wr *wr, uint64_t id
 	x->wr_id = id;
 	x->wr_flags = wr->send_flags & ~(unsigned)IBV_SEND_INLINE;
 	build_op(x, wr);
+	if (x->qp_base.qp_type == IBV_QPT_UD)
+		ibv_wr_set_ud_addr(x, wr->wr.ud.ah, wr->wr.ud.remote_qpn,
+				   wr->wr.ud.remote_qkey);
 	build_data(x, wr);
 }
 
@@ -296,5 +304,7 @@ int wr_post(struct ep *e, struct chain *c, struct rng *r, unsigned *done)
 		      built ? post_built(e, &c->wr[i], k - i, r) :
 			      post_listed(e, &c->wr[i], k - i, done);
 	}
+	if (e->c.ud && rng_chance(r, 10)) /* what was posted does not need it any more */
+		ud_address_renew(e);
 	return ret;
 }

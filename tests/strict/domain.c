@@ -229,56 +229,6 @@ static void window_through_a_qp_of_another_pd(void)
 	st_close();
 }
 
-/* An address handle of another PD: refused at once, or "local QP operation
- * error"; nothing leaves. */
-static void address_handle_of_another_pd(void)
-{
-	struct ibv_qp_init_attr attr = { .qp_type = IBV_QPT_UD, .cap = CONF_CAP(4, 4, 1) };
-	struct ibv_qp_attr to = { .qp_state = IBV_QPS_INIT, .port_num = 1, .qkey = 7 };
-	struct ibv_ah_attr ah_attr = { .is_global = 1, .port_num = 1 };
-	struct ibv_send_wr wr;
-	struct ibv_sge sge;
-	struct ibv_pd *pd;
-	struct ibv_ah *ah;
-	struct ibv_qp *qp;
-	struct ibv_wc wc;
-	int ret;
-
-	st_open(NULL);
-	attr.send_cq = a.scq;
-	attr.recv_cq = a.rcq;
-	qp = ibv_create_qp(a.pd, &attr);
-	if (!qp)
-		SKIP("no UD: %s", strerror(errno));
-	EQ(ibv_modify_qp(qp, &to, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT |
-			 IBV_QP_QKEY), 0);
-	EQ(conf_qp_to(qp, IBV_QPS_RTR), 0);
-	to = (struct ibv_qp_attr){ .qp_state = IBV_QPS_RTS, .sq_psn = 1 };
-	EQ(ibv_modify_qp(qp, &to, IBV_QP_STATE | IBV_QP_SQ_PSN), 0);
-	conf_qp_query(a.qp, &to);
-	ah_attr = to.ah_attr;
-	MUST(pd = ibv_alloc_pd(a.ctx));
-	MUST(ah = ibv_create_ah(pd, &ah_attr));
-	sge = conf_sge(&a.b, 0, 8);
-	wr = conf_wr(2, IBV_WR_SEND, &sge, 1);
-	wr.wr.ud.ah = ah;
-	wr.wr.ud.remote_qpn = qp->qp_num;
-	wr.wr.ud.remote_qkey = 7;
-	ret = conf_post(qp, &wr);
-	if (!ret) {
-		conf_wc(a.scq, &wc);
-		EQ(wc.wr_id, 2);
-		EQ(wc.status, IBV_WC_LOC_QP_OP_ERR);
-	} else {
-		EQ(ret, EINVAL);
-	}
-	conf_wc_none(a.rcq, ST_QUIET);
-	EQ(ibv_destroy_ah(ah), 0);
-	EQ(ibv_destroy_qp(qp), 0);
-	EQ(ibv_dealloc_pd(pd), 0);
-	st_close();
-}
-
 static const struct conf_case cases[] = {
 	CASE(remote_region_of_another_pd),
 	CASE(remote_region_of_another_context),
@@ -288,7 +238,6 @@ static const struct conf_case cases[] = {
 	CASE(write_to_the_pd_of_the_srq),
 	CASE(window_of_another_pd),
 	CASE(window_through_a_qp_of_another_pd),
-	CASE(address_handle_of_another_pd),
 };
 
 CONF_MAIN(cases)
