@@ -87,6 +87,8 @@ static bool post(struct cm_event *ev,
 
 	if (!dead)
 		push(&ch->q, &ev->link);
+	if (ch->q.lost && ch->be->suspect)
+		ch->be->suspect();
 	unlock_channel(id, ch);
 	if (dead)
 		cm_event_free(ev);
