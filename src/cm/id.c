@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Ids: made, moved between channels, destroyed. */
 #include "base/log.h"
+#include "base/zalloc.h"
 #include "cm/backend.h"
 #include "cm/device.h"
 
@@ -58,7 +59,7 @@ int cm_id_new(struct cm_channel *channel, enum rdma_port_space ps,
 	r = check_ps(ps);
 	if (r)
 		return r;
-	id = calloc(1, sizeof(*id));
+	id = zalloc(sizeof(*id));
 	if (!id)
 		return -ENOMEM;
 	id->be = ch ? ch->be : cm_backend_get(&r);

@@ -158,7 +158,7 @@ int user_accept(struct cm_id *id, const struct cm_conn_param *p)
 	lock_get(&u->lock);
 	ret = accept_check(u, p);
 	if (!ret) {
-		ret = user_event_reserve(u, USER_CONN_EVENTS);
+		ret = user_event_reserve(u, USER_EVENT_CONN);
 		if (ret)
 			fail_accept(u);
 	}
