@@ -44,6 +44,7 @@ int evq_init(struct evq *q)
 	list_init(&q->head);
 	q->debt = q->owed = q->writers = 0;
 	atomic_init(&q->paying, 0);
+	atomic_init(&q->lost, false);
 	list_init(&q->owing);
 	return 0;
 }
@@ -75,10 +76,12 @@ void evq_fini(struct evq *q)
 	lock_fini(&q->lock);
 }
 
-static void add_tokens(int fd, uint64_t n)
+static void add_tokens(struct evq *q, int fd, uint64_t n)
 {
-	if (sys_write(fd, &n, sizeof(n)) != sizeof(n))
-		log_error("event descriptor %d was closed by the application: %m", fd);
+	if (sys_write(fd, &n, sizeof(n)) == sizeof(n))
+		return;
+	log_error("event descriptor %d was closed by the application: %m", fd);
+	atomic_store_explicit(&q->lost, true, memory_order_relaxed);
 }
 
 void evq_push_locked(struct evq *q, struct list *node)
@@ -86,7 +89,7 @@ void evq_push_locked(struct evq *q, struct list *node)
 	lock_assert_held(&q->lock);
 	list_add_tail(&q->head, node);
 	if (q->fd >= 0)
-		add_tokens(q->fd, 1);
+		add_tokens(q, q->fd, 1);
 }
 
 void evq_push_later_locked(struct evq *q, struct list *node)
@@ -115,7 +118,7 @@ static void flush_one(struct evq *q)
 	lock_put(&q->lock);
 	/* Without the lock: the thread that this wakes needs it. */
 	if (n && fd >= 0)
-		add_tokens(fd, n);
+		add_tokens(q, fd, n);
 	atomic_fetch_sub(&q->paying, 1);
 }
 

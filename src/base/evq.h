@@ -28,6 +28,7 @@ struct evq {
 				  * not in the fd yet; raised under the lock */
 	struct list owing;  /* evq.c: on the list of queues with tokens owed */
 	unsigned writers;   /* evq.c: threads that are adding tokens */
+	atomic_bool lost;   /* a token could not be added: the fd was closed */
 };
 
 int evq_init(struct evq *q); /* 0 or -errno */

@@ -110,7 +110,7 @@ static struct addrinfo_job *job_new(struct cm_id *id, const char *node,
 	lock_init(&job->lock);
 	atomic_store(&job->refs, 1);
 	job->id = id;
-	job->event = cm_event_alloc();
+	job->event = cm_event_alloc(0);
 	job->node = node ? strdup(node) : NULL;
 	job->service = service ? strdup(service) : NULL;
 	job->hints = hints ? copy_hints(hints) : NULL;

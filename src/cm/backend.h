@@ -58,6 +58,8 @@ struct cm_backend {
 	/* Before something is made that belongs to no other object: if the device has
 	 * failed, begins anew. 0 or -errno. May be NULL. */
 	int (*renew)(void);
+	/* A channel's descriptor was found closed. May be NULL. Any locks are held. */
+	void (*suspect)(void);
 
 	/* Gives ch->pub.fd. The user backend uses ch->q (evq); the kernel's fd
 	 * knows nothing of that queue, whose own fd then stays -1. channel_close

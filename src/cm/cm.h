@@ -136,12 +136,16 @@ struct cm_event {
 	uint32_t nth;		  /* of charge's fetched events */
 	uint64_t fetched_at;	  /* ns */
 	uint32_t generation;	  /* as in cm_channel; set when fetched */
-	uint8_t priv[256];
+	uint16_t room;		  /* of priv */
+	uint8_t priv[];
 };
 
-/* Memory for an event, zeroed. NULL: there is none. Whoever promises an event has this
- * from before the promise on. */
-struct cm_event *cm_event_alloc(void);
+enum { CM_EVENT_PRIV = 256 }; /* room for any private data */
+
+/* Memory for an event, zeroed, with room for private data: 0 for an event that has none,
+ * as they wait with every connection. NULL: there is none. Whoever promises an event has
+ * this from before the promise on. */
+struct cm_event *cm_event_alloc(uint16_t room);
 /* Makes such memory an event of this type for id (charge = id). */
 void cm_event_set(struct cm_event *ev, struct cm_id *id, enum rdma_cm_event_type type,
 		  int status);

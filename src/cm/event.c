@@ -284,9 +284,9 @@ int rdma_get_cm_event(struct rdma_event_channel *channel,
 	return 0;
 }
 
+/* Without NO_CANCEL: nothing in it is a cancellation point. */
 int rdma_ack_cm_event(struct rdma_cm_event *event)
 {
-	NO_CANCEL;
 	struct cm_event *ev;
 
 	if (!event)

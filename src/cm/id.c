@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Ids: made, moved between channels, destroyed. */
 #include "base/log.h"
+#include "base/zalloc.h"
 #include "cm/backend.h"
 #include "cm/device.h"
 
@@ -58,10 +59,10 @@ int cm_id_new(struct cm_channel *channel, enum rdma_port_space ps,
 	r = check_ps(ps);
 	if (r)
 		return r;
-	id = calloc(1, sizeof(*id));
+	id = zalloc(sizeof(*id));
 	if (!id)
 		return -ENOMEM;
-	id->be = cm_backend_get(&r);
+	id->be = ch ? ch->be : cm_backend_get(&r);
 	if (!id->be)
 		goto free_id;
 	if (!ch) {
@@ -177,7 +178,9 @@ int rdma_create_id(struct rdma_event_channel *channel, struct rdma_cm_id **id,
 	struct cm_id *new;
 	int r = 0;
 
-	if (!cm_backend_get(&r))
+	/* Beside a channel nothing is asked of the backend: whoever needs the device
+	 * notices that it has failed. */
+	if (!channel && !cm_backend_get(&r))
 		return cm_ret(r);
 	if (!id)
 		return cm_ret(log_refuse(EINVAL, "no place for the id given"));

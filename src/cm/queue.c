@@ -6,6 +6,7 @@
  * lock, so an event is at any moment either undelivered (a destroy drops it, a
  * migrate moves it) or delivered (both wait for its ack). */
 #include "base/log.h"
+#include "base/zalloc.h"
 #include "cm/backend.h"
 
 #include <stdlib.h>
@@ -13,9 +14,13 @@
 #include <time.h>
 #include <unistd.h>
 
-struct cm_event *cm_event_alloc(void)
+struct cm_event *cm_event_alloc(uint16_t room)
 {
-	return calloc(1, sizeof(struct cm_event));
+	struct cm_event *ev = zalloc(sizeof(*ev) + room);
+
+	if (ev)
+		ev->room = room;
+	return ev;
 }
 
 void cm_event_set(struct cm_event *ev, struct cm_id *id, enum rdma_cm_event_type type,
@@ -30,7 +35,7 @@ void cm_event_set(struct cm_event *ev, struct cm_id *id, enum rdma_cm_event_type
 struct cm_event *cm_event_new(struct cm_id *id, enum rdma_cm_event_type type,
 			      int status)
 {
-	struct cm_event *ev = cm_event_alloc();
+	struct cm_event *ev = cm_event_alloc(CM_EVENT_PRIV);
 
 	if (ev)
 		cm_event_set(ev, id, type, status);
@@ -40,10 +45,12 @@ struct cm_event *cm_event_new(struct cm_id *id, enum rdma_cm_event_type type,
 void cm_event_private(struct cm_event *ev, const void *data, size_t len,
 		      size_t padded_len)
 {
-	if (len > sizeof(ev->priv))
-		len = sizeof(ev->priv);
+	if (len > ev->room)
+		len = ev->room;
 	if (padded_len > UINT8_MAX)
 		padded_len = UINT8_MAX;
+	if (padded_len > ev->room)
+		padded_len = ev->room;
 	if (len)
 		memcpy(ev->priv, data, len);
 	if (ev->charge->pub.qp_type == IBV_QPT_UD) {
@@ -87,6 +94,8 @@ static bool post(struct cm_event *ev,
 
 	if (!dead)
 		push(&ch->q, &ev->link);
+	if (ch->q.lost && ch->be->suspect)
+		ch->be->suspect();
 	unlock_channel(id, ch);
 	if (dead)
 		cm_event_free(ev);

@@ -127,6 +127,9 @@ struct anyrdma_interface {
 	void (*fatal_watch)(void (*cb)(void));
 	/* After that: the device begins anew. 0 or -ENODEV. May wait for a moment. */
 	int (*fatal_renew)(void);
+	/* A descriptor was found closed: if the device has lost its own, it fails from here
+	 * on. Any locks may be held. Returns whether it has them still. */
+	bool (*loop_check)(void);
 
 	/* librdmacm is about to move the QP to INIT, and will bring its connection: the
 	 * QP needs no rendezvous listener. */

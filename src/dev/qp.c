@@ -54,9 +54,12 @@ static int cap_check(const char *name, uint32_t v, uint32_t max)
 /* Counts one QP more, unless there are as many as the device has. */
 static int count_add(void)
 {
-	int max = query_max_qp();
+	int n = atomic_fetch_add(&count, 1), max;
 
-	if (atomic_fetch_add(&count, 1) < max)
+	if (n < query_promised_qp())
+		return 0;
+	max = query_max_qp();
+	if (n < max)
 		return 0;
 	atomic_fetch_sub(&count, 1);
 	return log_refuse(ENOMEM,

@@ -3,6 +3,7 @@
  * where it would be used. */
 #include "base/conf.h"
 #include "base/log.h"
+#include "base/state.h"
 #include "dev/gid.h"
 #include "dev/verbs.h"
 
@@ -20,7 +21,9 @@
 
 enum { VENDOR_PART = 1, HW_VER = 1 };
 
-int query_max_qp(void)
+static atomic_int promised PROCESS_STATE; /* see query_promised_qp() */
+
+static int max_qp(void)
 {
 	struct rlimit rl = { .rlim_cur = 1024 };
 	rlim_t keep = 1024 + 256; /* the application's, and for CQs and channels */
@@ -36,6 +39,19 @@ int query_max_qp(void)
 		return (int)rl.rlim_cur / 2;
 	/* One each, and the rendezvous ports. */
 	return (int)((rl.rlim_cur - keep) / 64 * 63);
+}
+
+int query_max_qp(void)
+{
+	int max = max_qp();
+
+	atomic_store_explicit(&promised, max, memory_order_relaxed);
+	return max;
+}
+
+int query_promised_qp(void)
+{
+	return atomic_load_explicit(&promised, memory_order_relaxed);
 }
 
 void query_device(struct ibv_device_attr *a)

@@ -51,6 +51,9 @@ void device_each_ctx(void (*fn)(struct dev_ctx *ctx, int arg), int arg);
 /* As many QPs as can be connected at once: over TCP each needs a descriptor, and the rest of
  * the process needs some, too. With the limit of descriptors it changes. */
 int query_max_qp(void);
+/* What the last query_max_qp() said, without a system call: who stays below need not ask
+ * again. 0 before the first. */
+int query_promised_qp(void);
 void query_device(struct ibv_device_attr *attr);
 int query_device_ex(const struct ibv_query_device_ex_input *input,
 		    struct ibv_device_attr_ex *attr, size_t size);

@@ -38,6 +38,7 @@ static const struct anyrdma_interface table = {
 	.gid_watch = gid_watch,
 	.fatal_watch = fatal_watch,
 	.fatal_renew = fatal_renew,
+	.loop_check = loop_check,
 	.qp_made_by_cm = qp_made_by_cm,
 	.stream_expect = match_expect,
 	.stream_unexpect = match_unexpect,

@@ -162,7 +162,7 @@ int kernel_event_fetch(int fd, struct cm_channel *ch, struct cm_event **out)
 
 	for (;;) {
 		/* Before the kernel lets go of the event. */
-		ev = calloc(1, sizeof(*ev));
+		ev = cm_event_alloc(CM_EVENT_PRIV);
 		if (!ev)
 			return -ENOMEM;
 		pthread_cleanup_push(free_event, ev);

@@ -159,7 +159,7 @@ static int accept_connection(struct user_id *u, const struct cm_conn_param *p)
 	REQUIRES(u->lock)
 {
 	const struct conf *c = conf_get();
-	int ret = user_event_reserve(u, USER_CONN_EVENTS);
+	int ret = user_event_reserve(u, USER_EVENT_CONN);
 
 	if (ret) {
 		fail_accept(u);

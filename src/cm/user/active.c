@@ -214,7 +214,7 @@ int user_connect(struct cm_id *id, const struct cm_conn_param *p)
 	lock_get(&u->lock);
 	ret = connect_check(u, p);
 	if (!ret)
-		ret = user_event_reserve(u, USER_CONN_EVENTS);
+		ret = user_event_reserve(u, USER_EVENT_CONN);
 	if (!ret && !u->req) {
 		u->req = calloc(1, sizeof(*u->req));
 		if (!u->req)

@@ -4,51 +4,54 @@
 #include "base/log.h"
 #include "cm/user/user.h"
 
-int user_event_reserve(struct user_id *u, unsigned n)
+int user_event_reserve(struct user_id *u, enum user_spares n)
 {
-	struct cm_event *ev;
+	unsigned i, plain = n == USER_EVENT_ONE ? 1 : n == USER_EVENT_ANSWER ? 0 : 2;
+	bool fine = true;
 
 	lock_assert_held(&u->lock);
-	while (u->nspare < n) {
-		ev = cm_event_alloc();
-		if (!ev)
-			return log_refuse(ENOMEM, "no memory for the event that follows");
-		list_add_tail(&u->spare, &ev->link);
-		u->nspare++;
-	}
-	return 0;
+	if (n != USER_EVENT_ONE && !u->answer)
+		fine = (u->answer = cm_event_alloc(CM_EVENT_PRIV));
+	for (i = 0; fine && i < plain; i++)
+		if (!u->spare[i])
+			fine = (u->spare[i] = cm_event_alloc(0));
+	return fine ? 0 : log_refuse(ENOMEM, "no memory for the event that follows");
 }
 
 void user_event_unreserve(struct user_id *u)
 {
-	struct list *n;
-
-	while ((n = list_pop(&u->spare)))
-		cm_event_free(list_entry(n, struct cm_event, link));
-	u->nspare = 0;
+	cm_event_free(u->answer);
+	for (unsigned i = 0; i < USER_SPARES; i++)
+		cm_event_free(u->spare[i]);
 }
 
 static struct cm_event *spare_take(struct user_id *u) REQUIRES(u->lock)
 {
-	struct list *n = list_pop(&u->spare);
+	struct cm_event **from = &u->answer, *ev;
 
-	if (!n)
-		return NULL;
-	u->nspare--;
-	return list_entry(n, struct cm_event, link);
+	for (unsigned i = 0; !*from && i < USER_SPARES; i++)
+		from = &u->spare[i];
+	ev = *from;
+	*from = NULL;
+	return ev;
 }
 
-/* What nobody asked for (DEVICE_REMOVAL, ADDR_CHANGE) has no memory of its own. */
+/* The first event of a connection has the memory for private data. A later one that
+ * brings some, too, may be without it when memory is short.
+ * What nobody asked for (DEVICE_REMOVAL, ADDR_CHANGE) has no memory of its own. */
 static struct cm_event *event_new(struct user_id *u, enum rdma_cm_event_type type,
-				  int status) REQUIRES(u->lock)
+				  int status, uint16_t room) REQUIRES(u->lock)
 {
-	struct cm_event *ev;
+	struct cm_event *ev = NULL;
 
 	if (u->dead || !u->cm)
 		return NULL;
-	ev = spare_take(u);
+	if (room && !u->answer)
+		ev = cm_event_alloc(room);
 	if (!ev)
-		ev = cm_event_alloc();
+		ev = spare_take(u);
+	if (!ev)
+		ev = cm_event_alloc(room);
 	if (ev)
 		cm_event_set(ev, u->cm, type, status);
 	else
@@ -80,7 +83,7 @@ bool user_event_post(struct cm_event *ev)
 
 void user_post(struct user_id *u, enum rdma_cm_event_type type, int status)
 {
-	struct cm_event *ev = event_new(u, type, status);
+	struct cm_event *ev = event_new(u, type, status, 0);
 
 	if (ev)
 		user_event_post(ev);
@@ -88,7 +91,8 @@ void user_post(struct user_id *u, enum rdma_cm_event_type type, int status)
 
 void user_post_rejected(struct user_id *u, int reason, const void *priv, size_t len)
 {
-	struct cm_event *ev = event_new(u, RDMA_CM_EVENT_REJECTED, reason);
+	struct cm_event *ev = event_new(u, RDMA_CM_EVENT_REJECTED, reason,
+					len ? CM_EVENT_PRIV : 0);
 
 	if (!ev)
 		return;
@@ -99,7 +103,8 @@ void user_post_rejected(struct user_id *u, int reason, const void *priv, size_t 
 void user_post_response(struct user_id *u, const void *priv, size_t len)
 {
 	struct cm_event *ev =
-		event_new(u, (enum rdma_cm_event_type)CM_EVENT_CONNECT_RESPONSE, 0);
+		event_new(u, (enum rdma_cm_event_type)CM_EVENT_CONNECT_RESPONSE, 0,
+			  CM_EVENT_PRIV);
 	const struct user_conn *c = &u->conn;
 
 	if (!ev)
@@ -118,7 +123,7 @@ void user_post_response(struct user_id *u, const void *priv, size_t len)
 void user_post_ud(struct user_id *u, enum rdma_cm_event_type type, int status,
 		  const struct sidr_rep *r, const struct ibv_ah_attr *ah)
 {
-	struct cm_event *ev = event_new(u, type, status);
+	struct cm_event *ev = event_new(u, type, status, CM_EVENT_PRIV);
 
 	if (!ev)
 		return;
@@ -134,7 +139,7 @@ void user_post_ud(struct user_id *u, enum rdma_cm_event_type type, int status,
 void user_post_join(struct user_id *u, struct cm_mcast *mc, const struct ibv_ah_attr *ah,
 		    uint32_t qpn)
 {
-	struct cm_event *ev = event_new(u, RDMA_CM_EVENT_MULTICAST_JOIN, 0);
+	struct cm_event *ev = event_new(u, RDMA_CM_EVENT_MULTICAST_JOIN, 0, 0);
 
 	if (!ev)
 		return;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Life of the backend's ids: references, the table of all, the end. */
 #include "base/log.h"
+#include "base/zalloc.h"
 #include "cm/user/user.h"
 
 #include <stdlib.h>
@@ -40,7 +41,7 @@ static uint32_t random_psn(void)
 
 struct user_id *user_new(enum rdma_port_space ps, enum ibv_qp_type qp_type)
 {
-	struct user_id *u = calloc(1, sizeof(*u));
+	struct user_id *u = zalloc(sizeof(*u));
 
 	if (!u)
 		return NULL;
@@ -55,7 +56,6 @@ struct user_id *user_new(enum rdma_port_space ps, enum ibv_qp_type qp_type)
 	u->conn.local_psn = random_psn();
 	u->timer.fire = user_timer_fire;
 	list_init(&u->child_link);
-	list_init(&u->spare);
 
 	lock_get(&all.lock);
 	list_add_tail(&all.head, &u->all_link);
@@ -80,6 +80,7 @@ void user_put(struct user_id *u)
 	listener = u->listener;
 	lock_fini(&u->lock);
 	user_event_unreserve(u);
+	free(u->path);
 	free(u->req);
 	free(u->lis);
 	free(u);

@@ -70,7 +70,7 @@ static struct user_id *child_new(struct user_id *lis, const struct user_incoming
 		return NULL;
 	u->req = calloc(1, sizeof(*u->req));
 	lock_get(&u->lock);
-	ret = user_event_reserve(u, 1);
+	ret = user_event_reserve(u, USER_EVENT_ANSWER);
 	lock_put(&u->lock);
 	if (!u->req || ret) {
 		user_destroy(u);

@@ -57,7 +57,7 @@ static int join_locked(struct user_id *u, struct cm_mcast *mc) REQUIRES(u->lock)
 		return log_refuse(EINVAL, "join: the zero address is no group");
 	ret = user_ah_attr(u, &mgid, &ah);
 	if (!ret)
-		ret = user_event_reserve(u, 1);
+		ret = user_event_reserve(u, USER_EVENT_ONE);
 	if (ret)
 		return ret;
 	/* As for QPs of the id, should it have none yet. */

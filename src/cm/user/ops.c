@@ -16,6 +16,11 @@ static int user_renew(void)
 	return cm_dev->fatal_renew();
 }
 
+static void user_suspect(void)
+{
+	cm_dev->loop_check();
+}
+
 static int channel_open(struct cm_channel *ch)
 {
 	int ret = evq_init(&ch->q);
@@ -114,6 +119,7 @@ const struct cm_backend cm_backend_user = {
 	.probe = user_dev_probe,
 	.init = user_init,
 	.renew = user_renew,
+	.suspect = user_suspect,
 	.channel_open = channel_open,
 	.channel_close = channel_close,
 	.event_get = user_event_get,

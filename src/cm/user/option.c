@@ -4,6 +4,7 @@
 #include "cm/user/user.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #ifndef RDMA_OPTION_ID_ACK_TIMEOUT
@@ -78,7 +79,7 @@ static int set_path(struct user_id *u, const void *val, size_t len)
 {
 	enum { WANT = IBV_PATH_FLAG_GMP | IBV_PATH_FLAG_PRIMARY |
 		      IBV_PATH_FLAG_BIDIRECTIONAL };
-	struct ibv_path_data d;
+	struct ibv_path_data d, *path;
 	size_t off;
 	int ret;
 
@@ -92,13 +93,18 @@ static int set_path(struct user_id *u, const void *val, size_t len)
 	}
 	if (off >= len || !u->bound)
 		return -EINVAL;
-	ret = user_event_reserve(u, 1);
-	if (!ret)
-		ret = user_step(u, ST_SET_PATH);
+	ret = user_event_reserve(u, USER_EVENT_ONE);
 	if (ret)
 		return ret;
-	u->path = d;
-	u->path_set = true;
+	path = malloc(sizeof(*path));
+	ret = path ? user_step(u, ST_SET_PATH) : -ENOMEM;
+	if (ret) {
+		free(path);
+		return ret;
+	}
+	*path = d;
+	free(u->path);
+	u->path = path;
 	user_post(u, RDMA_CM_EVENT_ROUTE_RESOLVED, 0);
 	return 0;
 }

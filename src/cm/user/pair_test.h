@@ -128,6 +128,11 @@ static int no_renew(void)
 	return 0;
 }
 
+static bool no_check(void)
+{
+	return true;
+}
+
 static T_UNUSED enum ibv_mtu mtu(void)
 {
 	return IBV_MTU_4096;
@@ -161,6 +166,7 @@ static const struct anyrdma_interface device = {
 	.gid_watch = no_watch,
 	.fatal_watch = no_watch,
 	.fatal_renew = no_renew,
+	.loop_check = no_check,
 	.stream_expect = expect,
 	.stream_unexpect = unexpect,
 	.stream_open = fs_open,

@@ -265,7 +265,7 @@ int user_resolve_addr(struct cm_id *id, const struct sockaddr *src,
 	if (!ret)
 		ret = resolve_locked(u, src, dst);
 	if (!ret)
-		ret = user_event_reserve(u, 1);
+		ret = user_event_reserve(u, USER_EVENT_ONE);
 	if (!ret) { /* nothing to wait for: the event is there when the call returns */
 		user_step(u, ST_RESOLVE_ADDR);
 		user_step(u, ST_ADDR_OK);
@@ -285,7 +285,7 @@ int user_resolve_route(struct cm_id *id, int timeout_ms)
 		return log_refuse(EINVAL, "resolve_route needs a timeout, not %d ms",
 				  timeout_ms);
 	lock_get(&u->lock);
-	ret = u->state == US_REMOVED ? -ENXIO : user_event_reserve(u, 1);
+	ret = u->state == US_REMOVED ? -ENXIO : user_event_reserve(u, USER_EVENT_ONE);
 	if (!ret)
 		ret = user_step(u, ST_RESOLVE_ROUTE);
 	if (!ret) {
@@ -352,8 +352,8 @@ int user_query_path(struct cm_id *id, struct ibv_path_data *path, int max)
 	if (!u->bound || u->state < US_ROUTE_RESOLVED || u->state == US_LISTEN ||
 	    (user_is_ud(u) && u->listener)) /* a request of datagrams has no path */
 		ret = 0;
-	else if (max > 0 && u->path_set)
-		*path = u->path;
+	else if (max > 0 && u->path)
+		*path = *u->path;
 	else if (max > 0)
 		path_make(u, path);
 	lock_put(&u->lock);

@@ -38,8 +38,15 @@ enum {
 	USER_DREQ_MS_MAX = 10000,
 	USER_LIFE_TIME = 16,	 /* packet life time of a RoCE path, 4.096 us * 2^n */
 	USER_HOP_LIMIT = 64,
-	USER_CONN_EVENTS = 3,	 /* that connect or accept may lead to: its answer,
-				  * DISCONNECTED or REJECTED, TIMEWAIT_EXIT */
+	USER_SPARES = 2,
+};
+
+/* Events that are still to come, whose memory an accepted request owns (event.c). */
+enum user_spares {
+	USER_EVENT_ONE,	   /* without private data */
+	USER_EVENT_ANSWER, /* with private data */
+	USER_EVENT_CONN,   /* of connect or accept: its answer; DISCONNECTED or REJECTED;
+			    * TIMEWAIT_EXIT */
 };
 
 /* The request; freed when the stream is open. */
@@ -96,13 +103,11 @@ struct user_id {
 	int afonly;	/* -1: default of the family */
 	uint8_t tos, timeout;
 	uint8_t life_time; /* packet life time of the path */
-	bool path_set;
-	struct ibv_path_data path; /* RDMA_OPTION_IB_PATH */
+	struct ibv_path_data *path; /* RDMA_OPTION_IB_PATH; or NULL */
 	uint32_t qkey;	/* UD: what the id's QP was given; 0: nothing yet */
 
-	struct list spare; /* struct cm_event, nspare of them: the memory of events that an
-			    * accepted request may still lead to (event.c) */
-	unsigned nspare;
+	/* Memory for events (enum user_spares). */
+	struct cm_event *answer, *spare[USER_SPARES];
 
 	struct loop_timer timer; /* one; meaning by state, see timer.c */
 	uint64_t deadline;	 /* ns; timer fires before it are stale */
@@ -152,9 +157,9 @@ void user_timer_set(struct user_id *u, uint64_t ms) REQUIRES(u->lock);
 void user_timer_stop(struct user_id *u) REQUIRES(u->lock);
 void user_timer_fire(struct loop_timer *t);
 
-/* event.c: memory for n events to be posted; before a request of the application's, or of
+/* event.c: memory for events to be posted; before a request of the application's, or of
  * a peer's, is accepted. 0 or -ENOMEM. */
-int user_event_reserve(struct user_id *u, unsigned n) REQUIRES(u->lock);
+int user_event_reserve(struct user_id *u, enum user_spares n) REQUIRES(u->lock);
 void user_event_unreserve(struct user_id *u);
 /* Posting. The id's lock is held; silently nothing when dead. */
 void user_post(struct user_id *u, enum rdma_cm_event_type type, int status)
