@@ -5,6 +5,7 @@
  * fails meanwhile its work requests, with their address vectors and keys, are flushed when
  * the batch has left. */
 #include "base/log.h"
+#include "base/scratch.h"
 #include "dev/complete.h"
 #include "dev/gid.h"
 #include "dev/sge.h"
@@ -28,6 +29,7 @@ struct batch {
 	struct mr_slot *refs[BATCH][DEV_MAX_SGE];
 	int maps[BATCH];
 };
+SCRATCH(batches, struct batch);
 
 static void head_fill(struct ud_qp *u, const struct wqe *w, struct ud_head *h)
 {
@@ -301,31 +303,46 @@ static void end(struct ud_qp *u, uint32_t first, unsigned taken)
 }
 
 /* Sends a batch. False: there is no more, or not now. */
-static bool batch_send(struct ud_qp *u)
+static bool batch_fill_and_send(struct ud_qp *u, struct batch *b, uint32_t first,
+				unsigned max)
 {
-	unsigned max, taken = 0, n;
+	unsigned taken = 0, n;
 	bool again = false;
-	struct batch b;
 
 	lock_assert_held(&u->tx_lock);
-	b.n = 0;
-	b.status = IBV_WC_SUCCESS;
-	b.path = NULL;
-	max = begin(u, &b.first);
-	if (!max)
-		return false;
-	collect(u, &b, max);
-	n = b.n;
+	b->first = first;
+	b->n = 0;
+	b->status = IBV_WC_SUCCESS;
+	b->path = NULL;
+	collect(u, b, max);
+	n = b->n;
 	if (n)
-		taken = give(u, &b, &again);
+		taken = give(u, b, &again);
 	for (unsigned i = 0; i < n; i++)
-		sge_unmap(b.refs[i], b.maps[i]);
-	end(u, b.first, taken);
-	if (b.status && taken == b.n) {
-		qp_fail_send(u->qp, b.first + taken, b.status, b.why);
+		sge_unmap(b->refs[i], b->maps[i]);
+	end(u, first, taken);
+	if (b->status && taken == b->n) {
+		qp_fail_send(u->qp, first + taken, b->status, b->why);
 		return false;
 	}
 	return n ? again : false;
+}
+
+static bool batch_send(struct ud_qp *u)
+{
+	struct batch *b;
+	uint32_t first;
+	unsigned max;
+	bool again;
+
+	lock_assert_held(&u->tx_lock);
+	max = begin(u, &first);
+	if (!max)
+		return false;
+	b = scratch_get(&batches);
+	again = batch_fill_and_send(u, b, first, max);
+	scratch_put(&batches, b);
+	return again;
 }
 
 static void flush(struct ud_qp *u)
