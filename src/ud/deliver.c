@@ -3,10 +3,9 @@
  *
  * A datagram that is not accepted is dropped without a trace at either end (InfiniBand
  * 9.8.3): nobody listens for the QP's state, the Q_Key is wrong, no receive is posted. One
- * that is longer than its receive is dropped, too, and the receive stays, as rxe, hfi1 and
- * InfiniBand's class D have it. A receive of an SRQ has been taken already; class E completes
- * it with an error. Its status is LOC_LEN_ERR (11.6.2; rxe says REM_INV_REQ_ERR), and the QP
- * goes on, as with rxe: else any peer that knows the Q_Key could end it. */
+ * that is longer than its receive completes it with LOC_LEN_ERR, and the QP fails, as with
+ * adapters and rxe; where the receive is not of an SRQ the specification would drop the
+ * datagram (class D). */
 #include "dev/complete.h"
 #include "dev/gid.h"
 #include "dev/sge.h"
@@ -129,18 +128,6 @@ static const struct rqe *recv_next_locked(struct dev_qp *qp)
 	return qp->rq.head == qp->rq.tail ? NULL : rq_at(&qp->rq, qp->rq.head);
 }
 
-static void recv_complete(struct dev_qp *qp, const struct rqe *r, const struct ibv_wc *wc,
-			  bool solicited) REQUIRES(qp->lock)
-{
-	lock_assert_held(&qp->lock);
-	if (qp->srq)
-		qp->cur_valid = false;
-	else
-		qp->rq.head++;
-	if (recv_complete_locked(qp, r, wc, solicited))
-		qp_to_err_locked(qp);
-}
-
 static void complete_locked(struct dev_qp *qp, const struct rqe *r, const struct ud_head *h)
 	REQUIRES(qp->lock)
 {
@@ -157,15 +144,18 @@ static void complete_locked(struct dev_qp *qp, const struct rqe *r, const struct
 		wc.wc_flags |= IBV_WC_WITH_IMM;
 		wc.imm_data = h->imm;
 	}
-	recv_complete(qp, r, &wc, h->flags & UD_SOLICITED);
+	if (qp->srq)
+		qp->cur_valid = false;
+	else
+		qp->rq.head++;
+	if (recv_complete_locked(qp, r, &wc, h->flags & UD_SOLICITED))
+		qp_to_err_locked(qp);
 }
 
-/* UD_RECEIVED or why it is dropped. *bad: the receive cannot be written, and is qp->cur. */
+/* UD_RECEIVED or why it is dropped. */
 static enum ud_counter receive_locked(struct dev_qp *qp, const struct ud_head *h,
-				      const void *payload, bool *bad) REQUIRES(qp->lock)
+				      const void *payload) REQUIRES(qp->lock)
 {
-	static const struct ibv_wc too_long = { .status = IBV_WC_LOC_LEN_ERR,
-						.opcode = IBV_WC_RECV };
 	const struct rqe *r;
 
 	lock_assert_held(&qp->lock);
@@ -176,33 +166,42 @@ static enum ud_counter receive_locked(struct dev_qp *qp, const struct ud_head *h
 	r = recv_next_locked(qp);
 	if (!r)
 		return UD_DROP_NO_RECV;
-	if (r->length < UD_GRH + (uint32_t)h->len) {
-		if (qp->srq)
-			recv_complete(qp, r, &too_long, true);
+	if (r->length < UD_GRH + (uint32_t)h->len)
 		return UD_DROP_LENGTH;
-	}
-	if (place_locked(qp, r, h, payload)) {
-		*bad = !recv_take_locked(qp, 0);
+	if (place_locked(qp, r, h, payload))
 		return UD_DROP_MEMORY;
-	}
 	complete_locked(qp, r, h);
 	return UD_RECEIVED;
+}
+
+/* As receive_locked(); *fails: the QP is to fail with the receive, which is qp->cur. */
+static enum ud_counter receive(struct dev_qp *qp, const struct ud_head *h,
+			       const void *payload, bool *fails)
+{
+	enum ud_counter what;
+
+	lock_get(&qp->lock);
+	what = receive_locked(qp, h, payload);
+	*fails = (what == UD_DROP_LENGTH || what == UD_DROP_MEMORY) &&
+		 !recv_take_locked(qp, 0);
+	lock_put(&qp->lock);
+	return what;
 }
 
 void ud_deliver_to(struct ud_qp *u, const struct ud_head *h, const void *payload)
 {
 	enum ud_counter what = UD_DROP_NO_QP;
-	bool bad = false;
+	bool fails = false;
 
 	lock_get(&u->rx_lock);
-	if (!u->gone) {
-		lock_get(&u->qp->lock);
-		what = receive_locked(u->qp, h, payload, &bad);
-		lock_put(&u->qp->lock);
-		if (bad)
-			qp_fail_recv(u->qp, IBV_WC_LOC_PROT_ERR, -1,
-				     "the memory of a receive cannot be written");
-	}
+	if (!u->gone)
+		what = receive(u->qp, h, payload, &fails);
+	if (fails && what == UD_DROP_LENGTH)
+		qp_fail_recv(u->qp, IBV_WC_LOC_LEN_ERR, -1,
+			     "a datagram is longer than its receive");
+	else if (fails)
+		qp_fail_recv(u->qp, IBV_WC_LOC_PROT_ERR, -1,
+			     "the memory of a receive cannot be written");
 	lock_put(&u->rx_lock);
 	ud_count(what);
 	ud_tap_in(h, u->qpn, what);

@@ -202,8 +202,6 @@ static void what_is_dropped(void)
 	bring(a, &h);
 	CHECK_EQ(counted(UD_DROP_QKEY), 1);
 	h.qkey--;
-	bring(a, &h); /* a byte too long, and the receive stays */
-	CHECK_EQ(counted(UD_DROP_LENGTH), 1);
 	h.dst_qpn ^= 1;
 	bring(a, &h);
 	CHECK_EQ(counted(UD_DROP_NO_QP), 1);
@@ -248,9 +246,10 @@ static void states(void)
 	end_free(a);
 }
 
-static void too_long_for_an_srq(void)
+/* A byte longer than the receive: that one fails, and the QP with it. */
+static void too_long(bool srq)
 {
-	struct end *a = end_new(true);
+	struct end *a = end_new(srq);
 	struct ud_head h = head_to(a, 100);
 	struct ibv_wc wc;
 
@@ -258,18 +257,37 @@ static void too_long_for_an_srq(void)
 	count_from_here();
 	bring(a, &h);
 	CHECK_EQ(counted(UD_DROP_NO_RECV), 1);
-	CHECK_EQ(recv_at(a, 0, 100), 0);
+	CHECK_EQ(recv_at(a, 0, 139), 0);
 	CHECK_EQ(recv_at(a, 1000, 140), 0);
+	memset(a->mem, 0xee, 2000);
 	bring(a, &h);
+	CHECK_EQ(counted(UD_DROP_LENGTH), 1);
 	REQUIRE(poll_for(a->rcq, &wc));
 	CHECK_EQ(wc.status, IBV_WC_LOC_LEN_ERR);
 	CHECK_EQ(wc.wr_id, 0);
-	CHECK_EQ(state_of(a), IBV_QPS_RTS);
+	CHECK_EQ(state_of(a), IBV_QPS_ERR);
+	for (unsigned i = 0; i < 2000; i++)
+		CHECK_EQ(a->mem[i], 0xee);
 	bring(a, &h);
-	REQUIRE(poll_for(a->rcq, &wc));
-	CHECK_EQ(wc.status, IBV_WC_SUCCESS);
-	CHECK_EQ(wc.wr_id, 1000);
+	CHECK_EQ(counted(UD_DROP_STATE), 1);
+	if (srq) { /* its next receive is for another QP */
+		CHECK(nothing(a->rcq));
+	} else {
+		REQUIRE(poll_for(a->rcq, &wc));
+		CHECK_EQ(wc.status, IBV_WC_WR_FLUSH_ERR);
+		CHECK_EQ(wc.wr_id, 1000);
+	}
 	end_free(a);
+}
+
+static void too_long_for_its_receive(void)
+{
+	too_long(false);
+}
+
+static void too_long_for_an_srq(void)
+{
+	too_long(true);
 }
 
 static void a_receive_that_cannot_be_written(void)
@@ -430,6 +448,7 @@ int main(int argc, char **argv)
 	T_RUN(pieces);
 	T_RUN(what_is_dropped);
 	T_RUN(states);
+	T_RUN(too_long_for_its_receive);
 	T_RUN(too_long_for_an_srq);
 	T_RUN(a_receive_that_cannot_be_written);
 	T_RUN(unmapped_memory);
