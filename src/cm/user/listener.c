@@ -2,7 +2,8 @@
 /* Listeners. A wire (wire.h) brings whole requests; each becomes a child, which is
  *	waiting -> delivered (its CONNECT_REQUEST is queued) -> fetched
  * and is owned by the list of those that wait, then by the event, then by the cm_id.
- * The backlog bounds the queued events alone. */
+ * The backlog bounds the queued events alone. Requests of datagrams above it are refused
+ * at once, as the kernel's CM does. */
 #include "base/conf.h"
 #include "base/log.h"
 #include "cm/user/user.h"
@@ -123,6 +124,8 @@ static int room_locked(const struct user_id *lis) REQUIRES(lis->lock)
 {
 	if (lis->state != US_LISTEN)
 		return -ENOENT;
+	if (user_is_ud(lis)) /* none of datagrams waits */
+		return lis->lis->unfetched >= lis->lis->backlog ? -EBUSY : 0;
 	return lis->lis->waiting_count >= USER_WAITING_MAX ? -EBUSY : 0;
 }
 
