@@ -24,7 +24,9 @@
 #include "cm/user/wire.h"
 #include "tcp/mpa.h"
 
+#include <netinet/in.h>
 #include <stdatomic.h>
+#include <string.h>
 
 enum {
 	USER_BACKLOG_MAX = 1024, /* as net.rdma_ucm.max_backlog */
@@ -86,6 +88,28 @@ struct user_listener {
 	struct user_wire_listener *wire[USER_WIRES]; /* choose.c; NULL: not used */
 };
 
+/* An address of IPv4 or IPv6, in the place that it needs. */
+union user_addr {
+	sa_family_t ss_family;
+	struct sockaddr sa;
+	struct sockaddr_in in4;
+	struct sockaddr_in6 in6;
+};
+
+/* Of an address of those families alone. */
+static inline void user_addr_set(union user_addr *to, const struct sockaddr_storage *from)
+{
+	memcpy(to, from, sizeof(*to));
+}
+
+static inline struct sockaddr_storage user_addr_get(const union user_addr *from)
+{
+	struct sockaddr_storage to = { 0 };
+
+	memcpy(&to, from, sizeof(*from));
+	return to;
+}
+
 struct user_id {
 	struct lock lock; /* guards all below unless said otherwise */
 	atomic_int refs;
@@ -96,7 +120,7 @@ struct user_id {
 	enum rdma_port_space ps;
 	enum ibv_qp_type qp_type;
 
-	struct sockaddr_storage src, dst; /* RDMA addresses and ports */
+	union user_addr src, dst; /* RDMA addresses and ports */
 	bool bound;	/* a device is attached */
 	struct user_port port;
 	bool reuse, timeout_set;
