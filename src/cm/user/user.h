@@ -116,19 +116,20 @@ struct user_id {
 	struct list all_link; /* ids.c */
 	enum user_state state; /* state.c */
 	bool dead;	  /* destroyed: no event any more */
+	uint8_t timeout;
+	uint8_t life_time; /* packet life time of the path */
+	uint8_t repeats;   /* UD: how often the request was repeated */
 	struct cm_id *cm; /* NULL: child not accepted yet, or dead */
 	enum rdma_port_space ps;
 	enum ibv_qp_type qp_type;
 
 	union user_addr src, dst; /* RDMA addresses and ports */
 	bool bound;	/* a device is attached */
-	struct user_port port;
 	bool reuse, timeout_set;
+	uint8_t tos;
+	struct user_port port;
 	int afonly;	/* -1: default of the family */
-	uint8_t tos, timeout;
-	uint8_t life_time; /* packet life time of the path */
 	struct ibv_path_data *path; /* RDMA_OPTION_IB_PATH; or NULL */
-	uint32_t qkey;	/* UD: what the id's QP was given; 0: nothing yet */
 
 	/* Memory for events (enum user_spares). */
 	struct cm_event *answer, *spare[USER_SPARES];
@@ -146,7 +147,7 @@ struct user_id {
 	bool req_acked;		/* one of ours is known to have the request */
 	bool retry_pending;	/* the timer is for the next attempt */
 	uint8_t retries;
-	uint8_t repeats;	/* UD: how often the request was repeated */
+	uint32_t waits;		/* child: timeouts before its event was delivered */
 	uint64_t sent_at;	/* ns: the request */
 	uint64_t give_up_at;	/* ns: UNREACHABLE */
 
@@ -158,8 +159,8 @@ struct user_id {
 	bool fetched;		  /* its event was fetched or dropped (listener's lock) */
 	bool delivered;		  /* its event is queued or was fetched */
 	bool expected;		  /* stream_expect() called */
-	uint32_t waits;		  /* timeouts before it was delivered */
 
+	uint32_t qkey;	/* UD: what the id's QP was given; 0: nothing yet */
 	struct user_listener *lis; /* from LISTEN on */
 };
 
