@@ -65,6 +65,7 @@ static struct user_id *child_new(struct user_id *lis, const struct user_incoming
 	REQUIRES(lis->lock)
 {
 	struct user_id *u = user_new(lis->ps, lis->qp_type);
+	struct sockaddr_storage src, dst;
 	int ret;
 
 	if (!u)
@@ -81,10 +82,12 @@ static struct user_id *child_new(struct user_id *lis, const struct user_incoming
 	u->tos = lis->tos;
 	u->timeout = lis->timeout;
 	u->timeout_set = lis->timeout_set;
-	u->src = in->src;
-	u->dst = in->dst;
-	sa_unmap(&u->src); /* an IPv4 connection to a dual-stack listener */
-	sa_unmap(&u->dst);
+	src = in->src;
+	dst = in->dst;
+	sa_unmap(&src); /* an IPv4 connection to a dual-stack listener */
+	sa_unmap(&dst);
+	user_addr_set(&u->src, &src);
+	user_addr_set(&u->dst, &dst);
 	sa_set_port((struct sockaddr *)&u->src, lis->port.num);
 	u->listener = lis;
 	user_get(lis);
