@@ -130,11 +130,11 @@ struct cm_event {
 	struct cm_id *charge;	  /* whose destroy waits for the ack: the listener
 				   * for CONNECT_REQUEST, else pub.id */
 	struct cm_mcast *mcast;
-	struct ibv_ece ece;	  /* remote's: CONNECT_REQUEST, CONNECT_RESPONSE */
 	void *be_child;		  /* CONNECT_REQUEST: backend's object for the child id */
+	struct ibv_ece ece;	  /* remote's: CONNECT_REQUEST, CONNECT_RESPONSE */
 	int tid;		  /* thread that fetched it, for the log */
 	uint32_t nth;		  /* of charge's fetched events */
-	uint64_t fetched_at;	  /* ns */
+	uint32_t fetched_at;	  /* ms */
 	uint32_t generation;	  /* as in cm_channel; set when fetched */
 	uint16_t room;		  /* of priv */
 	uint8_t priv[];

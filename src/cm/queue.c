@@ -211,12 +211,13 @@ void cm_event_move(struct cm_id *id, struct cm_channel *to) NO_TSA
 }
 
 /* Good enough for the log, and no system call on any machine. */
-static uint64_t now_ns(void)
+/* It wraps: differences count. */
+static uint32_t now_ms(void)
 {
 	struct timespec ts;
 
 	clock_gettime(CLOCK_MONOTONIC_COARSE, &ts);
-	return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
+	return (uint32_t)((uint64_t)ts.tv_sec * 1000 + (uint64_t)ts.tv_nsec / 1000000);
 }
 
 static int own_tid(void)
@@ -236,7 +237,7 @@ static void hold(struct cm_event *ev)
 	struct cm_id *id = ev->charge;
 
 	ev->tid = own_tid();
-	ev->fetched_at = now_ns();
+	ev->fetched_at = now_ms();
 	ev->generation = state_generation();
 	lock_get(&id->lock);
 	ev->nth = ++id->fetched;
@@ -342,20 +343,19 @@ static struct cm_event *holder_locked(struct cm_id *id, struct cm_mcast *mc,
 
 static void log_holder(struct cm_id *id, struct cm_event *ev, const char *call)
 {
-	uint64_t ms;
+	uint32_t ms;
 
 	if (!ev) {
 		log_warn("%s of id %p waits for an event that is being fetched",
 			 call, (void *)id);
 		return;
 	}
-	ms = (now_ns() - ev->fetched_at) / 1000000u;
+	ms = now_ms() - ev->fetched_at;
 	log_warn("%s of id %p waits for the acknowledgement of %s (id %p), which "
-		 "%sthread %d fetched %llu.%llu s ago",
+		 "%sthread %d fetched %u.%u s ago",
 		 call, (void *)id, rdma_event_str(ev->pub.event),
 		 (void *)ev->pub.id, ev->tid == gettid() ? "this same " : "",
-		 ev->tid, (unsigned long long)(ms / 1000),
-		 (unsigned long long)(ms % 1000 / 100));
+		 ev->tid, ms / 1000, ms % 1000 / 100);
 }
 
 static void wait_acks(struct cm_id *id, struct cm_mcast *mc, uint32_t delivered,

@@ -538,7 +538,6 @@ struct dev_qp {
 	struct dev_rq rq;
 	struct ibv_qp_attr attr;    /* last values set by modify */
 	struct ibv_qp_init_attr init;
-	bool is_ex;		    /* made with send_ops_flags: build is in use */
 	uint64_t send_ops;	    /* IBV_QP_EX_WITH_* asked for */
 	struct qp_build build;
 	union ibv_gid local_gid;    /* connected: the GID of attr.ah_attr.grh.sgid_index
@@ -550,14 +549,16 @@ struct dev_qp {
 	bool flush_due;		    /* ... and the queues are flushed after the last one */
 	bool comm_est_sent;
 	bool sqd_armed;		    /* SQ_DRAINED wanted when the SQ is idle */
-	uint32_t sqd_upto;	    /* SQD: only WQEs before this SQ index may be sent */
-	struct rqe *cur;	    /* receive being filled, copied out of RQ or SRQ; */
-	bool cur_valid;		    /* sized for the larger of both max_sge */
+	bool cur_valid;		    /* cur is in use */
 	bool recv_awaited;	    /* recv_take() found the RQ empty: recv_posted() is
 				     * to be called for the next receive */
+	struct rqe *cur;	    /* receive being filled, copied out of RQ or SRQ; sized
+				     * for the larger of both max_sge */
 	struct list srq_wait;	    /* on srq->waiting (srq->lock) */
+	uint32_t sqd_upto;	    /* SQD: only WQEs before this SQ index may be sent */
 	uint32_t srq_pins;	    /* recv_posted() under way from an SRQ post (srq->lock) */
 	uint32_t ev_got;	    /* async events fetched (ctx->async.lock) */
+	bool is_ex;		    /* made with send_ops_flags: build is in use */
 
 	const struct dev_transport *tr; /* from RTR on, else NULL */
 	void *tr_priv;			/* the transport's own: dev/transport.h */

@@ -216,6 +216,7 @@ struct stream {
 	void *user;	     /* NULL after stream_user.released */
 	struct list up;	     /* struct ctl_msg for the user, up_count of them */
 	unsigned up_count;
+	uint32_t payload_max; /* of one frame */
 	struct stream_reply *reply; /* to stream_connect(), for the user; or NULL */
 	bool up_delivered;   /* the user is to be told that its request is delivered */
 	bool up_closed, up_closed_told, up_released, user_gone;
@@ -232,7 +233,6 @@ struct stream {
 	bool peer_ended;     /* ... and behind it is the end */
 	bool ending;	     /* plain: as if both holders had gone */
 	bool shut;	     /* rc_carrier.shut was called: what comes is discarded */
-	uint32_t payload_max; /* of one frame */
 	struct loop_timer timer; /* hold, silence, closing: the earliest */
 	uint64_t timer_at;
 	uint64_t close_by;

@@ -253,6 +253,14 @@ int conf_qp_modify(struct ibv_qp *qp, struct ibv_qp_attr attr)
 	const bool uc = qp->qp_type == IBV_QPT_UC;
 	int mask = IBV_QP_STATE;
 
+	if (qp->qp_type == IBV_QPT_UD) {
+		if (attr.qp_state == IBV_QPS_INIT)
+			mask |= IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY;
+		else if (attr.qp_state == IBV_QPS_RTS)
+			mask |= IBV_QP_SQ_PSN;
+		return ibv_modify_qp(qp, &attr, mask);
+	}
+
 	switch (attr.qp_state) {
 	case IBV_QPS_INIT:
 		mask |= IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS;

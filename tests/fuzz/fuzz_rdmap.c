@@ -31,6 +31,12 @@ static int decode_alone(const uint8_t *data, size_t n, struct rc_frame *h)
 	return ret;
 }
 
+/* Of a Terminate the first RC_TERM_DATA bytes are kept. */
+static bool is_cut(const struct rc_frame *h)
+{
+	return h->op == RC_TERMINATE && h->term.len == RC_TERM_DATA;
+}
+
 static void round_trip(const struct rc_frame *h, int len)
 {
 	uint8_t one[RDMAP_HDR_MAX], two[RDMAP_HDR_MAX];
@@ -39,8 +45,8 @@ static void round_trip(const struct rc_frame *h, int len)
 
 	memset(&again, 0, sizeof(again));
 	n = rdmap_encode(one, h);
-	must(n == (size_t)len);
-	must(rdmap_decode(one, n, &again) == len);
+	must(n == (size_t)len || (n < (size_t)len && is_cut(h)));
+	must(rdmap_decode(one, n, &again) == (int)n);
 	must(again.payload == h->payload);
 	must(rdmap_encode(two, &again) == n);
 	must(!memcmp(one, two, n));

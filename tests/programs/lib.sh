@@ -123,9 +123,12 @@ wanted() {
 	[ -z "${ONLY:-}" ] || [[ $1 =~ $ONLY ]]
 }
 
-# TCP port of an RDMA port (doc/wire.md).
+# TCP or UDP port of an RDMA port (doc/wire.md), and that of the port space IPOIB.
 mapped() {
 	echo $((1024 + ($1 + 10007) % 64512))
+}
+mapped_ipoib() {
+	echo $((1024 + ($1 + 20011) % 64512))
 }
 
 # Ports: every case has its own, so that nothing left of one disturbs another.
@@ -157,20 +160,22 @@ in_ns() { # NAMESPACE COMMAND...
 	fi
 }
 
-# udp: an RDMA port of datagrams; says: what the server prints when it is ready.
-listening() { # NAMESPACE rdma:PORT|tcp:PORT|udp:PORT|says:REGEX
-	local files tcp
+# udp, ipoib: an RDMA port of datagrams; says: what the server prints when it is ready.
+listening() { # NAMESPACE rdma:PORT|tcp:PORT|udp:PORT|ipoib:PORT|says:REGEX
+	local files tcp udp
 	case $2 in
 	says:*)
 		grep -aqE "${2#says:}" "$logs/$case_name.server"
 		return ;;
-	udp:*)
+	udp:* | ipoib:*)
 		if [ -n "${ORIGINAL:-}" ]; then
-			rdma resource show cm_id | grep -qE "ps (UDP|IPOIB).*:${2#udp:} "
+			rdma resource show cm_id | grep -qE "ps (UDP|IPOIB).*:${2#*:} "
 			return
 		fi
 		files=$(in_ns "$1" cat /proc/net/udp /proc/net/udp6 2>/dev/null)
-		grep -qE "^ *[0-9]+: [0-9A-F]+:$(printf %04X "$(mapped "${2#udp:}")") " <<< "$files"
+		udp=$(mapped "${2#*:}")
+		[ "${2%%:*}" = udp ] || udp=$(mapped_ipoib "${2#*:}")
+		grep -qE "^ *[0-9]+: [0-9A-F]+:$(printf %04X "$udp") " <<< "$files"
 		return ;;
 	rdma:*)
 		if [ -n "${ORIGINAL:-}" ]; then

@@ -162,7 +162,6 @@ perftest_ud_table() {
 	host	send	bw	UD	-n 128 -s 64 -l 8
 	host	send	bw,lat	UD	-n 100 -s 1
 	host	send	bw,lat	UD	-n 100 -s 64 --use-srq
-	host	send	bw	UD	-n 20 -s 64 --use-srq -q 4
 	host	send	bw	UD	-n 100 -s 64 --use_old_post_send
 	host	send	bw,lat	UD	-n 100 -s 1024 -z
 	host	send	bw	UD	-n 100 -s 64 -Q 1

@@ -31,10 +31,9 @@ static uint8_t plain_depth(uint16_t peer, uint8_t ours)
 	return (uint8_t)(peer < ours ? peer : ours);
 }
 
-static bool mapped_v4(const struct sockaddr_storage *ss)
+static bool mapped_v4(const union user_addr *a)
 {
-	return ss->ss_family == AF_INET6 &&
-	       IN6_IS_ADDR_V4MAPPED(&((const struct sockaddr_in6 *)ss)->sin6_addr);
+	return a->ss_family == AF_INET6 && IN6_IS_ADDR_V4MAPPED(&a->in6.sin6_addr);
 }
 
 /* ---- active ---------------------------------------------------------------------- */
@@ -245,8 +244,8 @@ static uint16_t req_misfit(const struct user_id *u, const struct mpa_cm_req *r)
 static void set_peer_addr(struct user_id *u, const struct mpa_cm_req *r)
 {
 	uint32_t scope = 0;
-	struct sockaddr_in6 *in6 = (struct sockaddr_in6 *)&u->dst;
-	struct sockaddr_in *in4 = (struct sockaddr_in *)&u->dst;
+	struct sockaddr_in6 *in6 = &u->dst.in6;
+	struct sockaddr_in *in4 = &u->dst.in4;
 
 	if (u->dst.ss_family == AF_INET6)
 		scope = in6->sin6_scope_id; /* of the TCP connection */

@@ -2,7 +2,8 @@
 /* Listeners. A wire (wire.h) brings whole requests; each becomes a child, which is
  *	waiting -> delivered (its CONNECT_REQUEST is queued) -> fetched
  * and is owned by the list of those that wait, then by the event, then by the cm_id.
- * The backlog bounds the queued events alone. */
+ * The backlog bounds the queued events alone. Requests of datagrams above it are refused
+ * at once, as the kernel's CM does. */
 #include "base/conf.h"
 #include "base/log.h"
 #include "cm/user/user.h"
@@ -64,6 +65,7 @@ static struct user_id *child_new(struct user_id *lis, const struct user_incoming
 	REQUIRES(lis->lock)
 {
 	struct user_id *u = user_new(lis->ps, lis->qp_type);
+	struct sockaddr_storage src, dst;
 	int ret;
 
 	if (!u)
@@ -80,10 +82,12 @@ static struct user_id *child_new(struct user_id *lis, const struct user_incoming
 	u->tos = lis->tos;
 	u->timeout = lis->timeout;
 	u->timeout_set = lis->timeout_set;
-	u->src = in->src;
-	u->dst = in->dst;
-	sa_unmap(&u->src); /* an IPv4 connection to a dual-stack listener */
-	sa_unmap(&u->dst);
+	src = in->src;
+	dst = in->dst;
+	sa_unmap(&src); /* an IPv4 connection to a dual-stack listener */
+	sa_unmap(&dst);
+	user_addr_set(&u->src, &src);
+	user_addr_set(&u->dst, &dst);
 	sa_set_port((struct sockaddr *)&u->src, lis->port.num);
 	u->listener = lis;
 	user_get(lis);
@@ -123,6 +127,8 @@ static int room_locked(const struct user_id *lis) REQUIRES(lis->lock)
 {
 	if (lis->state != US_LISTEN)
 		return -ENOENT;
+	if (user_is_ud(lis)) /* none of datagrams waits */
+		return lis->lis->unfetched >= lis->lis->backlog ? -EBUSY : 0;
 	return lis->lis->waiting_count >= USER_WAITING_MAX ? -EBUSY : 0;
 }
 

@@ -55,7 +55,7 @@ void user_sidr_req_build(struct user_id *u, const struct cm_conn_param *p)
 	set_gids(u);
 	memcpy(r.src_addr, u->conn.local_gid.raw, 16);
 	memcpy(r.dst_addr, u->conn.remote_gid.raw, 16);
-	r.ipv6 = !IN6_IS_ADDR_V4MAPPED((struct in6_addr *)r.dst_addr);
+	r.ipv6 = !IN6_IS_ADDR_V4MAPPED((struct in6_addr *)u->conn.remote_gid.raw);
 	memcpy(r.priv, p->private_data, p->private_data_len);
 	sidr_req_encode(u->req->frame, &r);
 	u->req->len = SIDR_REQ_LEN;

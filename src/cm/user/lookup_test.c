@@ -5,6 +5,8 @@
 
 #include "cm/user/pair_test.h"
 
+#include <dirent.h>
+
 enum { NOBODY = 20061 };
 
 static const struct cm_conn_param ask = {
@@ -113,6 +115,19 @@ static bool got_established(struct cm_channel *ch)
 	CHECK_EQ(ud->ah_attr.grh.hop_limit, 64);
 	cm_event_free(ev);
 	return true;
+}
+
+/* How many descriptors the process has. */
+static int fds(void)
+{
+	DIR *d = opendir("/proc/self/fd");
+	int n = 0;
+
+	while (d && readdir(d))
+		n++;
+	if (d)
+		closedir(d);
+	return n;
 }
 
 /* ---- both ends ours -------------------------------------------------------------- */
@@ -276,28 +291,31 @@ static void listener_destroyed(void)
 	pair_end(&p);
 }
 
+/* Above the backlog requests are refused; what was fetched does not count. */
 static void backlog(void)
 {
 	struct sockaddr_in a = loop_addr(0);
 	struct cm_channel *cs = ch_new(), *cc = ch_new();
-	struct cm_id *lis = ud_listener(cs, (struct sockaddr *)&a, 2), *id[5], *child[5];
+	struct cm_id *lis = ud_listener(cs, (struct sockaddr *)&a, 2), *id[4], *child[3];
 
-	for (int i = 0; i < 5; i++) {
+	for (int i = 0; i < 4; i++)
 		id[i] = ud_routed4(cc, src_port(lis));
+	for (int i = 0; i < 3; i++)
 		CHECK_EQ(be->connect(id[i], &ask), 0);
-	}
-	for (int i = 0; i < 5; i++) {
+	CHECK(refused_with(cc, 2, ""));
+	child[0] = child_of(cs);
+	CHECK_EQ(be->connect(id[3], &ask), 0);
+	for (int i = 1; i < 3; i++)
 		child[i] = child_of(cs);
+	CHECK(silent(cs) && silent(cc));
+	for (int i = 0; i < 3; i++) {
 		REQUIRE(child[i]);
 		CHECK_EQ(be->accept(child[i], &give), 0);
-	}
-	for (int i = 0; i < 5; i++)
 		CHECK(got_established(cc));
-	CHECK(silent(cs));
-	for (int i = 0; i < 5; i++) {
-		id_free(id[i]);
 		id_free(child[i]);
 	}
+	for (int i = 0; i < 4; i++)
+		id_free(id[i]);
 	id_free(lis);
 	cm_channel_free(cs);
 	cm_channel_free(cc);
@@ -395,6 +413,42 @@ static void port_spaces(void)
 	cm_channel_free(cc);
 }
 
+/* As many requests as a listener takes at once, by as many descriptors as one id has. */
+static void thousands(void)
+{
+	enum { MANY = 3000 };
+	struct sockaddr_in a = loop_addr(0);
+	struct cm_channel *cs = ch_new(), *cc = ch_new();
+	struct cm_id *lis = ud_listener(cs, (struct sockaddr *)&a, 0);
+	struct cm_id **id = calloc(MANY, sizeof(*id)), **child = calloc(MANY, sizeof(*child));
+	int before = fds(), asked = 0, n = 0;
+
+	for (int i = 0; i < MANY; i++)
+		id[i] = ud_routed4(cc, src_port(lis));
+	for (int i = 0; i < MANY; i++) {
+		while (asked < MANY && asked < i + USER_BACKLOG_MAX)
+			CHECK_EQ(be->connect(id[asked++], &ask), 0);
+		child[i] = child_of(cs);
+		REQUIRE(child[i]);
+	}
+	for (int i = 0; i < MANY; i++)
+		CHECK_EQ(be->accept(child[i], &give), 0);
+	for (int i = 0; i < MANY; i++)
+		n += got_established(cc);
+	CHECK_EQ(n, MANY);
+	CHECK(silent(cs) && silent(cc));
+	CHECK(fds() <= before + 2);
+	for (int i = 0; i < MANY; i++) {
+		id_free(id[i]);
+		id_free(child[i]);
+	}
+	free(id);
+	free(child);
+	id_free(lis);
+	cm_channel_free(cs);
+	cm_channel_free(cc);
+}
+
 /* ---- raw peers ------------------------------------------------------------------- */
 
 /* A socket on the UDP port of an RDMA port, or, with 0, on any. */
@@ -435,6 +489,22 @@ static void raw_send(int fd, const struct sidr_req *r)
 
 	sidr_req_encode(buf, r);
 	CHECK_EQ(send(fd, buf, sizeof(buf), 0), (ssize_t)sizeof(buf));
+}
+
+/* Nothing is left in the receive queue of the socket with this port. */
+static bool port_drained(const struct sockaddr_in *a)
+{
+	char line[512], port[16];
+	unsigned rx = 1;
+	FILE *f = fopen("/proc/self/net/udp", "re");
+
+	snprintf(port, sizeof(port), ":%04X ", ntohs(a->sin_port));
+	while (f && fgets(line, sizeof(line), f))
+		if (strstr(line, port) && strstr(line, port) < line + 24)
+			sscanf(line, "%*d: %*x:%*x %*x:%*x %*x %*x:%x", &rx);
+	if (f)
+		fclose(f);
+	return !rx;
 }
 
 /* The kind of the next message; its reply in *rep. */
@@ -527,6 +597,47 @@ static void not_for_this_port(void)
 	id_free(lis);
 	close(fd);
 	cm_channel_free(cs);
+}
+
+/* A flood fills the backlog and nothing else; others are refused, and served when there is
+ * room again. */
+static void flooded(void)
+{
+	enum { FLOOD = 6000, ROOM = 5 };
+	struct sockaddr_in a = loop_addr(0), to;
+	struct cm_channel *cs = ch_new(), *cc = ch_new();
+	struct cm_id *lis = ud_listener(cs, (struct sockaddr *)&a, ROOM), *id, *child;
+	struct sidr_req r = raw_req(src_port(lis), 1);
+	int fd = raw_to(src_port(lis)), before = ids();
+
+	to = loop_addr((uint16_t)port_to_udp(RDMA_PS_UDP, src_port(lis)));
+	for (r.id = 1; r.id <= FLOOD; r.id++) {
+		raw_send(fd, &r);
+		if (r.id % 100 == 0) /* a socket buffer holds some hundred */
+			CHECK(T_WAIT(port_drained(&to), 5000));
+	}
+	CHECK_EQ(ids(), before + ROOM);
+	id = ud_routed4(cc, src_port(lis));
+	CHECK_EQ(be->connect(id, &ask), 0);
+	CHECK(refused_with(cc, 2, ""));
+	id_free(id);
+	for (int i = 0; i < ROOM; i++) {
+		child = child_of(cs);
+		REQUIRE(child);
+		id_free(child);
+	}
+	id = ud_routed4(cc, src_port(lis));
+	CHECK_EQ(be->connect(id, &ask), 0);
+	child = child_of(cs);
+	REQUIRE(child);
+	CHECK_EQ(be->accept(child, &give), 0);
+	CHECK(got_established(cc));
+	id_free(child);
+	id_free(id);
+	close(fd);
+	id_free(lis);
+	cm_channel_free(cs);
+	cm_channel_free(cc);
 }
 
 /* A peer that loses what comes: the request is repeated until it is answered. */
@@ -655,8 +766,10 @@ int main(int argc, char **argv)
 	T_RUN(slow_accept);
 	T_RUN(wildcards_and_ipv6);
 	T_RUN(port_spaces);
+	T_RUN(thousands);
 	T_RUN(repeated_requests);
 	T_RUN(not_for_this_port);
+	T_RUN(flooded);
 	T_RUN(lossy_peer);
 	T_RUN(silent_peer);
 	T_RUN(peer_ends);

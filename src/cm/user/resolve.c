@@ -69,7 +69,7 @@ int user_bind_locked(struct user_id *u, const struct sockaddr *addr)
 		return ret;
 	memset(&u->src, 0, sizeof(u->src));
 	memcpy(&u->src, addr, sa_len(addr));
-	sa_set_port(sa(&u->src), u->port.num);
+	sa_set_port(&u->src.sa, u->port.num);
 	u->bound = !any;
 	return 0;
 }
@@ -211,7 +211,7 @@ static int resolve_locked(struct user_id *u, const struct sockaddr *src,
 {
 	bool owns = u->port.name_fd >= 0;
 	struct sockaddr_storage to = { 0 }, from;
-	const struct sockaddr *want = owns ? sa(&u->src) : src;
+	const struct sockaddr *want = owns ? &u->src.sa : src;
 	char text[PORT_ADDR_STR];
 	int ret;
 
@@ -235,8 +235,8 @@ static int resolve_locked(struct user_id *u, const struct sockaddr *src,
 		sa_set_port(sa(&from), sa_port(src));
 	else
 		sa_set_port(sa(&from), port_number());
-	u->src = from;
-	u->dst = to;
+	user_addr_set(&u->src, &from);
+	user_addr_set(&u->dst, &to);
 	return 0;
 }
 
@@ -310,15 +310,15 @@ int user_query_addr(struct cm_id *id, struct cm_addrs *out)
 	memset(out, 0, sizeof(*out));
 	out->dev_index = UINT32_MAX; /* the one device is meant */
 	lock_get(&u->lock);
-	out->src = u->src;
-	out->dst = u->dst;
+	memcpy(&out->src, &u->src, sizeof(u->src));
+	memcpy(&out->dst, &u->dst, sizeof(u->dst));
 	out->bound = u->bound;
 	if (u->bound) {
 		out->port_num = 1;
 		out->pkey = 0; /* an Ethernet interface has none: the original says 0 */
-		cm_dev->gid_from_addr(sa(&u->src), &out->sgid);
+		cm_dev->gid_from_addr(&u->src.sa, &out->sgid);
 		if (u->dst.ss_family)
-			cm_dev->gid_from_addr(sa(&u->dst), &out->dgid);
+			cm_dev->gid_from_addr(&u->dst.sa, &out->dgid);
 	}
 	lock_put(&u->lock);
 	return 0;
@@ -331,9 +331,9 @@ static void path_make(struct user_id *u, struct ibv_path_data *d) REQUIRES(u->lo
 
 	memset(d, 0, sizeof(*d));
 	d->flags = IBV_PATH_FLAG_GMP | IBV_PATH_FLAG_PRIMARY | IBV_PATH_FLAG_BIDIRECTIONAL;
-	p->service_id = htobe64((uint64_t)u->ps << 16 | sa_port(sa(&u->dst)));
-	cm_dev->gid_from_addr(sa(&u->dst), &p->dgid);
-	cm_dev->gid_from_addr(sa(&u->src), &p->sgid);
+	p->service_id = htobe64((uint64_t)u->ps << 16 | sa_port(&u->dst.sa));
+	cm_dev->gid_from_addr(&u->dst.sa, &p->dgid);
+	cm_dev->gid_from_addr(&u->src.sa, &p->sgid);
 	p->flowlabel_hoplimit = htobe32(USER_HOP_LIMIT);
 	p->tclass = u->tos;
 	p->reversible_numpath = 0x80 | 1;

@@ -24,7 +24,9 @@
 #include "cm/user/wire.h"
 #include "tcp/mpa.h"
 
+#include <netinet/in.h>
 #include <stdatomic.h>
+#include <string.h>
 
 enum {
 	USER_BACKLOG_MAX = 1024, /* as net.rdma_ucm.max_backlog */
@@ -86,25 +88,48 @@ struct user_listener {
 	struct user_wire_listener *wire[USER_WIRES]; /* choose.c; NULL: not used */
 };
 
+/* An address of IPv4 or IPv6, in the place that it needs. */
+union user_addr {
+	sa_family_t ss_family;
+	struct sockaddr sa;
+	struct sockaddr_in in4;
+	struct sockaddr_in6 in6;
+};
+
+/* Of an address of those families alone. */
+static inline void user_addr_set(union user_addr *to, const struct sockaddr_storage *from)
+{
+	memcpy(to, from, sizeof(*to));
+}
+
+static inline struct sockaddr_storage user_addr_get(const union user_addr *from)
+{
+	struct sockaddr_storage to = { 0 };
+
+	memcpy(&to, from, sizeof(*from));
+	return to;
+}
+
 struct user_id {
 	struct lock lock; /* guards all below unless said otherwise */
 	atomic_int refs;
 	struct list all_link; /* ids.c */
 	enum user_state state; /* state.c */
 	bool dead;	  /* destroyed: no event any more */
+	uint8_t timeout;
+	uint8_t life_time; /* packet life time of the path */
+	uint8_t repeats;   /* UD: how often the request was repeated */
 	struct cm_id *cm; /* NULL: child not accepted yet, or dead */
 	enum rdma_port_space ps;
 	enum ibv_qp_type qp_type;
 
-	struct sockaddr_storage src, dst; /* RDMA addresses and ports */
+	union user_addr src, dst; /* RDMA addresses and ports */
 	bool bound;	/* a device is attached */
-	struct user_port port;
 	bool reuse, timeout_set;
+	uint8_t tos;
+	struct user_port port;
 	int afonly;	/* -1: default of the family */
-	uint8_t tos, timeout;
-	uint8_t life_time; /* packet life time of the path */
 	struct ibv_path_data *path; /* RDMA_OPTION_IB_PATH; or NULL */
-	uint32_t qkey;	/* UD: what the id's QP was given; 0: nothing yet */
 
 	/* Memory for events (enum user_spares). */
 	struct cm_event *answer, *spare[USER_SPARES];
@@ -122,7 +147,7 @@ struct user_id {
 	bool req_acked;		/* one of ours is known to have the request */
 	bool retry_pending;	/* the timer is for the next attempt */
 	uint8_t retries;
-	uint8_t repeats;	/* UD: how often the request was repeated */
+	uint32_t waits;		/* child: timeouts before its event was delivered */
 	uint64_t sent_at;	/* ns: the request */
 	uint64_t give_up_at;	/* ns: UNREACHABLE */
 
@@ -134,8 +159,8 @@ struct user_id {
 	bool fetched;		  /* its event was fetched or dropped (listener's lock) */
 	bool delivered;		  /* its event is queued or was fetched */
 	bool expected;		  /* stream_expect() called */
-	uint32_t waits;		  /* timeouts before it was delivered */
 
+	uint32_t qkey;	/* UD: what the id's QP was given; 0: nothing yet */
 	struct user_listener *lis; /* from LISTEN on */
 };
 

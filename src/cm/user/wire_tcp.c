@@ -232,7 +232,7 @@ static void connecting_ready(struct user_id *u) REQUIRES(u->lock)
  * per destination. */
 static int wire_socket(struct user_id *u) REQUIRES(u->lock)
 {
-	struct sockaddr_storage from = u->src;
+	struct sockaddr_storage from = user_addr_get(&u->src);
 	struct tcp_socket s = { 0 };
 	struct tcp_wire *w;
 	int one = 1;
@@ -264,7 +264,7 @@ static bool tcp_can_connect(const struct user_id *u)
 
 static void tcp_connect(struct user_id *u)
 {
-	struct sockaddr_storage to = u->dst;
+	struct sockaddr_storage to = user_addr_get(&u->dst);
 	int port = port_to_tcp(sa_port((struct sockaddr *)&u->dst), conf_get()->ports_identity);
 	int ret;
 

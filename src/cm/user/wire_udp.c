@@ -247,7 +247,7 @@ static void udp_connect(struct user_id *u)
 	}
 	w->head = (struct user_wire){ .ops = &user_wire_udp, .id = u };
 	w->number = u->req->sidr_id;
-	w->to = u->dst;
+	w->to = user_addr_get(&u->dst);
 	sa_set_port((struct sockaddr *)&w->to, (uint16_t)port);
 	u->wire = &w->head;
 	table_add(w);

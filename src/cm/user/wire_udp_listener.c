@@ -48,8 +48,8 @@ struct udp_listener {
 	uint32_t waiting_count, answered_count;
 	struct list waiting, answered; /* oldest first */
 	struct list bucket[BUCKETS];
-	uint64_t said_at; /* ns: when the log told of datagrams dropped, */
-	uint32_t dropped; /* and how many were since */
+	uint64_t said_at; /* ns: when the log told of requests that are none, */
+	uint32_t unsaid;  /* and how many came since */
 };
 
 static struct udp_exchange *to_exchange(const struct user_id *u)
@@ -153,23 +153,23 @@ static void send_wait(struct udp_exchange *x)
 /* ---- what arrives ---------------------------------------------------------------- */
 
 /* The log is told at most once a second. */
-static void dropped(struct udp_listener *l, const struct udp_io_packet *p, const char *why)
+static void say(struct udp_listener *l, const struct udp_io_packet *p, const char *why)
 {
 	uint64_t now = user_now();
 	char a[PORT_ADDR_STR];
 	uint32_t n = 0;
 
 	lock_get(&l->lock);
-	l->dropped++;
+	l->unsaid++;
 	if (!l->said_at || now - l->said_at >= SEC) {
 		l->said_at = now;
-		n = l->dropped;
-		l->dropped = 0;
+		n = l->unsaid;
+		l->unsaid = 0;
 	}
 	lock_put(&l->lock);
 	if (n)
-		log_info("RDMA port %u: %u datagrams dropped; the last one, of %zu bytes from "
-			 "%s: %s", l->head.id->port.num, n, p->len,
+		log_info("RDMA port %u: %u datagrams were refused or dropped; the last one, of "
+			 "%zu bytes from %s: %s", l->head.id->port.num, n, p->len,
 			 sa_str((const struct sockaddr *)&p->from, a), why);
 }
 
@@ -179,14 +179,13 @@ static void refuse(struct udp_listener *l, const struct udp_io_packet *p, uint64
 	struct sidr_rep r = { .id = number, .ps = (uint16_t)l->head.id->ps,
 			      .status = (uint8_t)status };
 	uint8_t buf[SIDR_REP_LEN];
-	char a[PORT_ADDR_STR];
-	int ret;
 
 	sidr_rep_encode(buf, &r);
-	ret = udp_io_send(l->lf.fd, l->family, (const struct sockaddr *)&p->to,
-			  (const struct sockaddr *)&p->from, buf, sizeof(buf));
-	log_info("RDMA port %u: request from %s is refused, status %d (%d)", l->head.id->port.num,
-		 sa_str((const struct sockaddr *)&p->from, a), status, ret);
+	udp_io_send(l->lf.fd, l->family, (const struct sockaddr *)&p->to,
+		    (const struct sockaddr *)&p->from, buf, sizeof(buf));
+	say(l, p, status == SIDR_NO_SERVICE  ? "it is for another port or port space" :
+		  status == SIDR_BAD_VERSION ? "it is of another version" :
+					       "the backlog is full");
 }
 
 static bool is_peer(const struct udp_exchange *x, const struct udp_io_packet *p)
@@ -248,8 +247,8 @@ static void new_request(struct udp_listener *l, const struct udp_io_packet *p,
 		return;
 	}
 	ret = user_listener_room(l->head.id);
-	if (ret) {
-		dropped(l, p, ret == -EBUSY ? "too many wait" : "the listener ends");
+	if (ret == -EBUSY) {
+		refuse(l, p, r->id, SIDR_REJECTED);
 		return;
 	}
 	x = exchange_new(l, p, r);
@@ -257,7 +256,7 @@ static void new_request(struct udp_listener *l, const struct udp_io_packet *p,
 	ret = x ? user_listener_request(l->head.id, &in) : -ENOMEM;
 	if (!ret)
 		return;
-	dropped(l, p, "no memory, or the listener ends");
+	say(l, p, ret == -ENOENT ? "the listener ends" : "no memory");
 	free(x);
 }
 
@@ -270,11 +269,11 @@ static void packet(struct udp_listener *l, const struct udp_io_packet *p)
 	if (!sa_len((const struct sockaddr *)&p->to) ||
 	    !sa_port((const struct sockaddr *)&p->from) ||
 	    cm_dev->gid_of_addr((const struct sockaddr *)&p->to) < 0)
-		dropped(l, p, "it was sent to no address of the device");
+		say(l, p, "it was sent to no address of the device");
 	else if (kind == -EPROTONOSUPPORT)
 		refuse(l, p, number, SIDR_BAD_VERSION);
 	else if (kind != SIDR_REQ || sidr_req_decode(p->data, p->len, &r))
-		dropped(l, p, "it is no request");
+		say(l, p, "it is no request");
 	else if (!repeated(l, p, number))
 		new_request(l, p, &r);
 }
@@ -341,12 +340,14 @@ static void answer(struct user_id *u, const uint8_t *rep, size_t len) REQUIRES(u
 
 int udp_accept(struct user_id *u, const uint8_t *rep, size_t len)
 {
+	lock_assert_held(&u->lock);
 	answer(u, rep, len);
 	return 0;
 }
 
 void udp_reject(struct user_id *u, const uint8_t *rej, size_t len)
 {
+	lock_assert_held(&u->lock);
 	answer(u, rej, len);
 }
 
