@@ -14,6 +14,7 @@
 #include "base/fdset.h"
 #include "base/log.h"
 #include "base/ports.h"
+#include "base/rcvbuf.h"
 #include "base/state.h"
 #include "dev/gid.h"
 #include "udp/udp.h"
@@ -23,7 +24,7 @@
 #include <string.h>
 #include <sys/epoll.h>
 
-enum { RECEIVE_BUFFER = 8 << 20, IPV6_MULTICAST_ALL_ = 29 };
+enum { IPV6_MULTICAST_ALL_ = 29 };
 
 struct group_socket {
 	struct udp_socket s;
@@ -78,9 +79,9 @@ static int socket_bind(int fd, bool v6)
 {
 	struct sockaddr_in6 a6 = { .sin6_family = AF_INET6, .sin6_port = htons(PORT_GROUPS) };
 	struct sockaddr_in a4 = { .sin_family = AF_INET, .sin_port = htons(PORT_GROUPS) };
-	int on = 1, off = 0, size = RECEIVE_BUFFER;
+	int on = 1, off = 0;
 
-	setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &size, sizeof(size));
+	rcvbuf_set(fd, UDP_RECEIVE_BUFFER);
 	if (setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)))
 		return -errno;
 	if (v6) {

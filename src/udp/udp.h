@@ -15,6 +15,8 @@
 
 extern const struct ud_carrier udp_carrier;
 
+enum { UDP_RECEIVE_BUFFER = 8 << 20 }; /* asked for: base/rcvbuf.h */
+
 /* A UDP socket that datagrams come from. */
 struct udp_socket {
 	int fd;
