@@ -230,7 +230,10 @@ void ud_deliver(const struct ud_head *h, const void *payload, const struct dev_c
 	struct ud_qp *u;
 
 	if (h->dst_qpn == UD_MCAST_QPN) {
-		ud_group_deliver(h, payload, only);
+		if (h->kind == UD_DATA)
+			ud_group_deliver(h, payload, only);
+		else
+			ud_count(UD_DROP_FORMAT);
 		return;
 	}
 	u = ud_table_get(h->dst_qpn);

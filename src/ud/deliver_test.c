@@ -383,6 +383,13 @@ static void groups(void)
 	h.sgid = gid_of("::ffff:203.0.113.9");
 	ud_deliver(&h, a->mem + END_MEM / 2, to_cq(a->rcq));
 	CHECK(poll_for(a->rcq, &wc));
+	/* Marks are for a QP each. */
+	count_from_here();
+	for (h.kind = UD_MARK; h.kind <= UD_MARKED; h.kind++)
+		ud_deliver(&h, a->mem + END_MEM / 2, to_cq(b->rcq));
+	h.kind = UD_DATA;
+	CHECK_EQ(counted(UD_DROP_FORMAT), 2);
+	CHECK(nothing(b->rcq));
 	CHECK_EQ(ibv_detach_mcast(b->qp, &g, 0), 0);
 	ud_deliver(&h, a->mem + END_MEM / 2, to_cq(b->rcq));
 	CHECK(nothing(b->rcq));
