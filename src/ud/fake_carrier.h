@@ -32,6 +32,7 @@ struct fake {
 
 static struct fake near, far;
 static void (*near_attached)(struct ud_qp *u); /* far is not yet; or NULL */
+static void (*far_sends)(void); /* or NULL */
 
 static int fake_listen(struct dev_qp *qp)
 {
@@ -139,6 +140,8 @@ static int near_send(struct ud_qp *u, void *peer, struct ud_out *out, unsigned n
 static int far_send(struct ud_qp *u, void *peer, struct ud_out *out, unsigned n)
 {
 	CHECK(*ud_priv(u, ud_carriers[1]) == &far);
+	if (far_sends)
+		far_sends();
 	CHECK(peer == &far.peer || out->head.dst_qpn == UD_MCAST_QPN);
 	return fake_send(&far, u, out, n);
 }

@@ -15,7 +15,10 @@
 #include <errno.h>
 #include <string.h>
 
-enum { BATCH = 16 };
+enum {
+	BATCH = 16,
+	TURN = 64, /* batches that one ud_run() sends: 1024 datagrams */
+};
 
 /* WQEs from `first` on that go to one peer of one carrier. */
 struct batch {
@@ -352,9 +355,11 @@ static void flush(struct ud_qp *u)
 			ud_carriers[i]->flush(u);
 }
 
-static void run_locked(struct ud_qp *u, unsigned why)
+/* *turn: batches that may still be sent. */
+static void run_locked(struct ud_qp *u, unsigned why, unsigned *turn)
 {
 	lock_assert_held(&u->tx_lock);
+	--*turn;
 	if (u->gone)
 		return;
 	if (why & UD_TODO_UNBLOCK)
@@ -363,18 +368,35 @@ static void run_locked(struct ud_qp *u, unsigned why)
 		u->hold.due = u->hold.path != NULL;
 	if (why & UD_TODO_ANSWER)
 		answers_send(u);
-	while (!u->blocked && batch_send(u))
-		;
+	while (*turn && !u->blocked && batch_send(u))
+		--*turn;
 	flush(u);
 }
 
+/* Others may post as fast as this thread sends: after its turn the loop thread goes on, a
+ * turn at a time. */
 void ud_run(struct ud_qp *u, unsigned why)
 {
+	unsigned turn = TURN;
+
 	atomic_fetch_or(&u->todo, why);
-	while (atomic_load(&u->todo) && lock_try(&u->tx_lock)) {
-		run_locked(u, atomic_exchange(&u->todo, 0));
+	while (turn && atomic_load(&u->todo) && lock_try(&u->tx_lock)) {
+		run_locked(u, atomic_exchange(&u->todo, 0), &turn);
 		lock_put(&u->tx_lock);
 	}
+	if (turn)
+		return;
+	ud_get(u);
+	if (!loop_post(&u->more))
+		ud_put(u);
+}
+
+void ud_more_run(struct loop_work *w)
+{
+	struct ud_qp *u = container_of(w, struct ud_qp, more);
+
+	ud_run(u, UD_TODO_SEND);
+	ud_put(u);
 }
 
 void ud_unblocked(struct ud_qp *u)

@@ -551,6 +551,39 @@ static void threads(void)
 	over();
 }
 
+/* Another thread posts one more whenever one is about to leave: the thread that sends is not
+ * kept for ever. */
+enum { NO_END = 20000 };
+static pthread_t first_thread;
+static atomic_uint by_first, by_others;
+
+static void post_one_more(void)
+{
+	struct ibv_wc wc;
+
+	if (pthread_equal(pthread_self(), first_thread))
+		by_first++;
+	else
+		by_others++;
+	ibv_poll_cq(a->scq, 1, &wc);
+	if (by_first + by_others < NO_END)
+		CHECK_EQ(send_to(a, ah, PEER, 1), 0);
+}
+
+static void posting_comes_back(void)
+{
+	begin();
+	first_thread = pthread_self();
+	by_first = by_others = 0;
+	far_sends = post_one_more;
+	CHECK_EQ(send_to(a, ah, PEER, 1), 0);
+	CHECK(by_first < NO_END / 2);
+	CHECK(T_WAIT(by_first + by_others == NO_END, PATIENCE_MS));
+	CHECK_EQ(end_state(a, IBV_QPS_ERR), 0); /* nobody sends any more */
+	far_sends = NULL;
+	over();
+}
+
 /* A QP is reset and used again while others send to it and a carrier brings things. */
 static atomic_bool enough;
 
@@ -619,6 +652,7 @@ int main(int argc, char **argv)
 	T_RUN(a_mark_too_early);
 	T_RUN(to_a_group);
 	T_RUN(threads);
+	T_RUN(posting_comes_back);
 	T_RUN(resets);
 	ctx_close();
 	return t_done();

@@ -75,6 +75,7 @@ static struct ud_qp *ud_new(struct dev_qp *qp)
 	list_init(&u->lru);
 	u->timer.fire = ud_timer_fire;
 	u->answer.run = ud_answer_run;
+	u->more.run = ud_more_run;
 	u->group.by = ud_last_carrier();
 	return u;
 }
