@@ -298,17 +298,13 @@ static void to_nobody(void)
 		CHECK(sent(a, i, IBV_WC_SUCCESS));
 	}
 	CHECK_EQ(ibv_destroy_ah(ah), 0);
-	/* A limited broadcast is refused by the host, and IPv6 has no IPv4 source. */
+	/* The host refuses a limited broadcast. */
 	count_from_here();
 	ah = ah_to(a, slot_of(false), gid_of("::ffff:255.255.255.255"));
 	CHECK_EQ(send_to(a, ah, p.qpn, 1), 0);
 	CHECK(sent(a, 1, IBV_WC_SUCCESS));
 	CHECK_EQ(ibv_destroy_ah(ah), 0);
-	ah = ah_to(a, slot_of(false), gid_of("2001:db8::1"));
-	CHECK_EQ(send_to(a, ah, p.qpn, 2), 0);
-	CHECK(sent(a, 2, IBV_WC_SUCCESS));
-	CHECK_EQ(ibv_destroy_ah(ah), 0);
-	CHECK_EQ(counted(UD_LOST_SEND), 2);
+	CHECK_EQ(counted(UD_LOST_SEND), 1);
 	CHECK_EQ(state_of(a), IBV_QPS_RTS);
 	end_free(a);
 }
@@ -380,6 +376,7 @@ static void with_a_crc(void)
 
 	if (!pid) {
 		setenv("ANYRDMA_CRC", "on", 1);
+		dup2(STDERR_FILENO, STDOUT_FILENO); /* its TAP is not this program's */
 		execl("/proc/self/exe", "udp", "crc_inside", NULL);
 		_exit(9);
 	}
