@@ -2,11 +2,9 @@
 /* What arrives: the checks, the receive, the 40 bytes before the payload.
  *
  * A datagram that is not accepted is dropped without a trace at either end (InfiniBand
- * 9.8.3): nobody listens for the QP's state, the Q_Key is wrong, no receive is posted. One
- * that is longer than its receive is dropped, too, and the receive stays, as rxe, hfi1 and
- * InfiniBand's class D have it. A receive of an SRQ has been taken already; class E completes
- * it with an error. Its status is LOC_LEN_ERR (11.6.2; rxe says REM_INV_REQ_ERR), and the QP
- * goes on, as with rxe: else any peer that knows the Q_Key could end it. */
+ * 9.8.3): the QP does not receive in its state, the Q_Key is wrong, no receive is posted. One
+ * that is longer than its receive is the receiver's fault: the receive completes with
+ * LOC_LEN_ERR and the QP fails (11.6.2; NICs do so, and rxe with another status). */
 #include "dev/complete.h"
 #include "dev/gid.h"
 #include "dev/sge.h"
@@ -120,25 +118,13 @@ static int place_locked(struct dev_qp *qp, const struct rqe *r, const struct ud_
 	return ret;
 }
 
-/* The next receive; it stays where it is until recv_used_locked(). NULL: there is none. */
+/* The next receive; it stays where it is until complete_locked(). NULL: there is none. */
 static const struct rqe *recv_next_locked(struct dev_qp *qp)
 {
 	lock_assert_held(&qp->lock);
 	if (qp->srq)
 		return recv_take_locked(qp, 0) ? NULL : qp->cur;
 	return qp->rq.head == qp->rq.tail ? NULL : rq_at(&qp->rq, qp->rq.head);
-}
-
-static void recv_complete(struct dev_qp *qp, const struct rqe *r, const struct ibv_wc *wc,
-			  bool solicited) REQUIRES(qp->lock)
-{
-	lock_assert_held(&qp->lock);
-	if (qp->srq)
-		qp->cur_valid = false;
-	else
-		qp->rq.head++;
-	if (recv_complete_locked(qp, r, wc, solicited))
-		qp_to_err_locked(qp);
 }
 
 static void complete_locked(struct dev_qp *qp, const struct rqe *r, const struct ud_head *h)
@@ -153,19 +139,25 @@ static void complete_locked(struct dev_qp *qp, const struct rqe *r, const struct
 		.sl = h->sl,
 	};
 
+	lock_assert_held(&qp->lock);
 	if (h->flags & UD_IMM) {
 		wc.wc_flags |= IBV_WC_WITH_IMM;
 		wc.imm_data = h->imm;
 	}
-	recv_complete(qp, r, &wc, h->flags & UD_SOLICITED);
+	if (qp->srq)
+		qp->cur_valid = false;
+	else
+		qp->rq.head++;
+	if (recv_complete_locked(qp, r, &wc, h->flags & UD_SOLICITED))
+		qp_to_err_locked(qp);
 }
 
-/* UD_RECEIVED or why it is dropped. *bad: the receive cannot be written, and is qp->cur. */
+/* UD_RECEIVED or why it is dropped. *fail: if not SUCCESS the receive fails with it, and is
+ * qp->cur. */
 static enum ud_counter receive_locked(struct dev_qp *qp, const struct ud_head *h,
-				      const void *payload, bool *bad) REQUIRES(qp->lock)
+				      const void *payload, enum ibv_wc_status *fail)
+	REQUIRES(qp->lock)
 {
-	static const struct ibv_wc too_long = { .status = IBV_WC_LOC_LEN_ERR,
-						.opcode = IBV_WC_RECV };
 	const struct rqe *r;
 
 	lock_assert_held(&qp->lock);
@@ -177,12 +169,13 @@ static enum ud_counter receive_locked(struct dev_qp *qp, const struct ud_head *h
 	if (!r)
 		return UD_DROP_NO_RECV;
 	if (r->length < UD_GRH + (uint32_t)h->len) {
-		if (qp->srq)
-			recv_complete(qp, r, &too_long, true);
+		if (!recv_take_locked(qp, 0))
+			*fail = IBV_WC_LOC_LEN_ERR;
 		return UD_DROP_LENGTH;
 	}
 	if (place_locked(qp, r, h, payload)) {
-		*bad = !recv_take_locked(qp, 0);
+		if (!recv_take_locked(qp, 0))
+			*fail = IBV_WC_LOC_PROT_ERR;
 		return UD_DROP_MEMORY;
 	}
 	complete_locked(qp, r, h);
@@ -191,17 +184,20 @@ static enum ud_counter receive_locked(struct dev_qp *qp, const struct ud_head *h
 
 void ud_deliver_to(struct ud_qp *u, const struct ud_head *h, const void *payload)
 {
+	enum ibv_wc_status fail = IBV_WC_SUCCESS;
 	enum ud_counter what = UD_DROP_NO_QP;
-	bool bad = false;
 
 	lock_get(&u->rx_lock);
 	if (!u->gone) {
 		lock_get(&u->qp->lock);
-		what = receive_locked(u->qp, h, payload, &bad);
+		what = receive_locked(u->qp, h, payload, &fail);
 		lock_put(&u->qp->lock);
-		if (bad)
-			qp_fail_recv(u->qp, IBV_WC_LOC_PROT_ERR, -1,
-				     "the memory of a receive cannot be written");
+		if (fail)
+			qp_fail_recv(u->qp, fail, -1,
+				     fail == IBV_WC_LOC_LEN_ERR ?
+					     "a datagram, with its 40 bytes of GRH, is longer "
+					     "than the receive" :
+					     "the memory of a receive cannot be written");
 	}
 	lock_put(&u->rx_lock);
 	ud_count(what);

@@ -197,25 +197,22 @@ static void what_is_dropped(void)
 	count_from_here();
 	bring(a, &h);
 	CHECK_EQ(counted(UD_DROP_NO_RECV), 1);
-	CHECK_EQ(recv_at(a, 0, 139), 0);
+	CHECK_EQ(recv_at(a, 0, 140), 0);
 	h.qkey++;
 	bring(a, &h);
 	CHECK_EQ(counted(UD_DROP_QKEY), 1);
 	h.qkey--;
-	bring(a, &h); /* a byte too long, and the receive stays */
-	CHECK_EQ(counted(UD_DROP_LENGTH), 1);
 	h.dst_qpn ^= 1;
 	bring(a, &h);
 	CHECK_EQ(counted(UD_DROP_NO_QP), 1);
 	h.dst_qpn ^= 1;
 	CHECK(nothing(a->rcq));
 	CHECK_EQ(state_of(a), IBV_QPS_RTS);
-	h.len = 99;
 	bring(a, &h);
 	CHECK_EQ(counted(UD_RECEIVED), 1);
 	REQUIRE(poll_for(a->rcq, &wc));
 	CHECK_EQ(wc.status, IBV_WC_SUCCESS);
-	CHECK_EQ(wc.byte_len, 139);
+	CHECK_EQ(wc.byte_len, 140);
 	CHECK_EQ(end_state(a, IBV_QPS_ERR), 0);
 	bring(a, &h);
 	CHECK_EQ(counted(UD_DROP_STATE), 1);
@@ -248,9 +245,10 @@ static void states(void)
 	end_free(a);
 }
 
-static void too_long_for_an_srq(void)
+/* The first receive is a byte too small; nothing is written. */
+static void too_long(bool srq)
 {
-	struct end *a = end_new(true);
+	struct end *a = end_new(srq);
 	struct ud_head h = head_to(a, 100);
 	struct ibv_wc wc;
 
@@ -258,18 +256,34 @@ static void too_long_for_an_srq(void)
 	count_from_here();
 	bring(a, &h);
 	CHECK_EQ(counted(UD_DROP_NO_RECV), 1);
-	CHECK_EQ(recv_at(a, 0, 100), 0);
+	memset(a->mem, 0xee, 139);
+	CHECK_EQ(recv_at(a, 0, 139), 0);
 	CHECK_EQ(recv_at(a, 1000, 140), 0);
 	bring(a, &h);
+	CHECK_EQ(counted(UD_DROP_LENGTH), 1);
 	REQUIRE(poll_for(a->rcq, &wc));
 	CHECK_EQ(wc.status, IBV_WC_LOC_LEN_ERR);
 	CHECK_EQ(wc.wr_id, 0);
-	CHECK_EQ(state_of(a), IBV_QPS_RTS);
-	bring(a, &h);
-	REQUIRE(poll_for(a->rcq, &wc));
-	CHECK_EQ(wc.status, IBV_WC_SUCCESS);
-	CHECK_EQ(wc.wr_id, 1000);
+	CHECK_EQ(state_of(a), IBV_QPS_ERR);
+	for (unsigned i = 0; i < 139; i++)
+		CHECK_EQ(a->mem[i], 0xee);
+	if (srq) {
+		CHECK(nothing(a->rcq)); /* the other is still the SRQ's */
+	} else {
+		REQUIRE(poll_for(a->rcq, &wc));
+		CHECK_EQ(wc.status, IBV_WC_WR_FLUSH_ERR);
+	}
 	end_free(a);
+}
+
+static void too_long_for_the_receive(void)
+{
+	too_long(false);
+}
+
+static void too_long_for_an_srq(void)
+{
+	too_long(true);
 }
 
 static void a_receive_that_cannot_be_written(void)
@@ -430,6 +444,7 @@ int main(int argc, char **argv)
 	T_RUN(pieces);
 	T_RUN(what_is_dropped);
 	T_RUN(states);
+	T_RUN(too_long_for_the_receive);
 	T_RUN(too_long_for_an_srq);
 	T_RUN(a_receive_that_cannot_be_written);
 	T_RUN(unmapped_memory);

@@ -120,8 +120,8 @@ static void check_done(const struct ibv_wc *wc, uint8_t options)
 	const uint8_t *m = v.mem[wc->wr_id];
 
 	MUST(wc->wr_id < RECVS);
-	if (wc->status == IBV_WC_LOC_LEN_ERR) {
-		MUST(options & OPT_SRQ);
+	if (wc->status == IBV_WC_LOC_LEN_ERR || wc->status == IBV_WC_WR_FLUSH_ERR) {
+		MUST(options & OPT_SMALL);
 		MUST(untouched(m, SLOT));
 		return;
 	}
