@@ -1,48 +1,25 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include "tcp/batch.h"
 
+#include "base/crc32c.h"
+#include "base/scratch.h"
 #include "dev/verbs.h"
 #include "rc/tap.h"
-#include "base/crc32c.h"
 
 #include <errno.h>
-#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { POOL = 8 }; /* more threads than that, in sendmsg() at the same time, allocate */
-
-/* They take memory when they are first used, and need no malloc(), which may fail. */
-static struct pooled {
-	struct batch b; /* first: batch_put() */
-	_Alignas(64) _Atomic bool used;
-} pool[POOL];
+SCRATCH(batches, struct batch);
 
 struct batch *batch_get(void)
 {
-	/* A thread finds the one that it used last, which is in its cache. */
-	static _Thread_local unsigned hint __attribute__((tls_model("initial-exec")));
-
-	for (unsigned n = 0; n < POOL; n++) {
-		unsigned i = (hint + n) % POOL;
-
-		if (atomic_load_explicit(&pool[i].used, memory_order_relaxed) ||
-		    atomic_exchange_explicit(&pool[i].used, true, memory_order_acquire))
-			continue;
-		hint = i;
-		return &pool[i].b;
-	}
-	return malloc(sizeof(struct batch));
+	return scratch_get(&batches);
 }
 
 void batch_put(struct batch *b)
 {
-	struct pooled *p = (struct pooled *)(void *)b;
-
-	if ((uintptr_t)p >= (uintptr_t)pool && (uintptr_t)p < (uintptr_t)(pool + POOL))
-		atomic_store_explicit(&p->used, false, memory_order_release);
-	else
-		free(b);
+	scratch_put(&batches, b);
 }
 
 /* Appends n bytes of buf (already written at buf + used) to the iovecs. */

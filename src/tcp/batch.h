@@ -41,8 +41,7 @@ struct batch {
 	unsigned niov, nrefs, used;
 };
 
-/* An empty batch, to be given back by batch_put(); NULL: there is no memory. A batch is too
- * large for the stack: programs post and poll in coroutines that have a few KiB of it. */
+/* To be filled, and given back by batch_put(): base/scratch.h. */
 struct batch *batch_get(void);
 void batch_put(struct batch *b);
 

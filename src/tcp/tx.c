@@ -13,7 +13,6 @@
 #include <string.h>
 #include <sys/socket.h>
 
-#define NO_MEMORY_NS (10 * MSEC) /* then memory is asked for again */
 
 static ssize_t push(struct stream *s, struct iovec *iov, unsigned n)
 {
@@ -252,11 +251,6 @@ static ssize_t batch_send(struct stream *s, bool *more)
 	ssize_t ret;
 
 	lock_assert_held(&s->lock);
-	if (!b) {
-		stream_timer(s, loop_now() + NO_MEMORY_NS);
-		*more = false;
-		return 0;
-	}
 	ret = batch_fill_and_send(s, b, more);
 	batch_put(b);
 	return ret;

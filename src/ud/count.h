@@ -16,7 +16,7 @@ enum ud_counter {
 	UD_DROP_STATE,	 /* the QP does not receive in its state */
 	UD_DROP_QKEY,	 /* wrong Q_Key */
 	UD_DROP_NO_RECV, /* no receive was posted */
-	UD_DROP_LENGTH,	 /* longer than the receive, less the 40 bytes of the GRH: the QP fails */
+	UD_DROP_LENGTH,	 /* longer than the receive, less the GRH's 40 bytes: the QP fails */
 	UD_DROP_MEMORY,	 /* the receive's memory cannot be written: the QP fails */
 	UD_COUNTERS,
 };

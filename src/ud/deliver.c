@@ -2,9 +2,10 @@
 /* What arrives: the checks, the receive, the 40 bytes before the payload.
  *
  * A datagram that is not accepted is dropped without a trace at either end (InfiniBand
- * 9.8.3): the QP does not receive in its state, the Q_Key is wrong, no receive is posted. One
- * that is longer than its receive is the receiver's fault: the receive completes with
- * LOC_LEN_ERR and the QP fails (11.6.2; NICs do so, and rxe with another status). */
+ * 9.8.3): nobody listens for the QP's state, the Q_Key is wrong, no receive is posted. One
+ * that is longer than its receive completes it with LOC_LEN_ERR, and the QP fails, as with
+ * adapters and rxe; where the receive is not of an SRQ the specification would drop the
+ * datagram (class D). */
 #include "dev/complete.h"
 #include "dev/gid.h"
 #include "dev/sge.h"
@@ -152,11 +153,9 @@ static void complete_locked(struct dev_qp *qp, const struct rqe *r, const struct
 		qp_to_err_locked(qp);
 }
 
-/* UD_RECEIVED or why it is dropped. *fail: if not SUCCESS the receive fails with it, and is
- * qp->cur. */
+/* UD_RECEIVED or why it is dropped. */
 static enum ud_counter receive_locked(struct dev_qp *qp, const struct ud_head *h,
-				      const void *payload, enum ibv_wc_status *fail)
-	REQUIRES(qp->lock)
+				      const void *payload) REQUIRES(qp->lock)
 {
 	const struct rqe *r;
 
@@ -168,37 +167,42 @@ static enum ud_counter receive_locked(struct dev_qp *qp, const struct ud_head *h
 	r = recv_next_locked(qp);
 	if (!r)
 		return UD_DROP_NO_RECV;
-	if (r->length < UD_GRH + (uint32_t)h->len) {
-		if (!recv_take_locked(qp, 0))
-			*fail = IBV_WC_LOC_LEN_ERR;
+	if (r->length < UD_GRH + (uint32_t)h->len)
 		return UD_DROP_LENGTH;
-	}
-	if (place_locked(qp, r, h, payload)) {
-		if (!recv_take_locked(qp, 0))
-			*fail = IBV_WC_LOC_PROT_ERR;
+	if (place_locked(qp, r, h, payload))
 		return UD_DROP_MEMORY;
-	}
 	complete_locked(qp, r, h);
 	return UD_RECEIVED;
 }
 
+/* As receive_locked(); *fails: the QP is to fail with the receive, which is qp->cur. */
+static enum ud_counter receive(struct dev_qp *qp, const struct ud_head *h,
+			       const void *payload, bool *fails)
+{
+	enum ud_counter what;
+
+	lock_get(&qp->lock);
+	what = receive_locked(qp, h, payload);
+	*fails = (what == UD_DROP_LENGTH || what == UD_DROP_MEMORY) &&
+		 !recv_take_locked(qp, 0);
+	lock_put(&qp->lock);
+	return what;
+}
+
 void ud_deliver_to(struct ud_qp *u, const struct ud_head *h, const void *payload)
 {
-	enum ibv_wc_status fail = IBV_WC_SUCCESS;
 	enum ud_counter what = UD_DROP_NO_QP;
+	bool fails = false;
 
 	lock_get(&u->rx_lock);
-	if (!u->gone) {
-		lock_get(&u->qp->lock);
-		what = receive_locked(u->qp, h, payload, &fail);
-		lock_put(&u->qp->lock);
-		if (fail)
-			qp_fail_recv(u->qp, fail, -1,
-				     fail == IBV_WC_LOC_LEN_ERR ?
-					     "a datagram, with its 40 bytes of GRH, is longer "
-					     "than the receive" :
-					     "the memory of a receive cannot be written");
-	}
+	if (!u->gone)
+		what = receive(u->qp, h, payload, &fails);
+	if (fails && what == UD_DROP_LENGTH)
+		qp_fail_recv(u->qp, IBV_WC_LOC_LEN_ERR, -1,
+			     "a datagram is longer than its receive");
+	else if (fails)
+		qp_fail_recv(u->qp, IBV_WC_LOC_PROT_ERR, -1,
+			     "the memory of a receive cannot be written");
 	lock_put(&u->rx_lock);
 	ud_count(what);
 	ud_tap_in(h, u->qpn, what);
@@ -227,7 +231,10 @@ void ud_deliver(const struct ud_head *h, const void *payload, const struct dev_c
 	struct ud_qp *u;
 
 	if (h->dst_qpn == UD_MCAST_QPN) {
-		ud_group_deliver(h, payload, only);
+		if (h->kind == UD_DATA)
+			ud_group_deliver(h, payload, only);
+		else
+			ud_count(UD_DROP_FORMAT);
 		return;
 	}
 	u = ud_table_get(h->dst_qpn);

@@ -245,7 +245,7 @@ static void states(void)
 	end_free(a);
 }
 
-/* The first receive is a byte too small; nothing is written. */
+/* A byte longer than the receive: that one fails, and the QP with it. */
 static void too_long(bool srq)
 {
 	struct end *a = end_new(srq);
@@ -256,27 +256,30 @@ static void too_long(bool srq)
 	count_from_here();
 	bring(a, &h);
 	CHECK_EQ(counted(UD_DROP_NO_RECV), 1);
-	memset(a->mem, 0xee, 139);
 	CHECK_EQ(recv_at(a, 0, 139), 0);
 	CHECK_EQ(recv_at(a, 1000, 140), 0);
+	memset(a->mem, 0xee, 2000);
 	bring(a, &h);
 	CHECK_EQ(counted(UD_DROP_LENGTH), 1);
 	REQUIRE(poll_for(a->rcq, &wc));
 	CHECK_EQ(wc.status, IBV_WC_LOC_LEN_ERR);
 	CHECK_EQ(wc.wr_id, 0);
 	CHECK_EQ(state_of(a), IBV_QPS_ERR);
-	for (unsigned i = 0; i < 139; i++)
+	for (unsigned i = 0; i < 2000; i++)
 		CHECK_EQ(a->mem[i], 0xee);
-	if (srq) {
-		CHECK(nothing(a->rcq)); /* the other is still the SRQ's */
+	bring(a, &h);
+	CHECK_EQ(counted(UD_DROP_STATE), 1);
+	if (srq) { /* its next receive is for another QP */
+		CHECK(nothing(a->rcq));
 	} else {
 		REQUIRE(poll_for(a->rcq, &wc));
 		CHECK_EQ(wc.status, IBV_WC_WR_FLUSH_ERR);
+		CHECK_EQ(wc.wr_id, 1000);
 	}
 	end_free(a);
 }
 
-static void too_long_for_the_receive(void)
+static void too_long_for_its_receive(void)
 {
 	too_long(false);
 }
@@ -379,6 +382,13 @@ static void groups(void)
 	h.sgid = gid_of("::ffff:203.0.113.9");
 	ud_deliver(&h, a->mem + END_MEM / 2, to_cq(a->rcq));
 	CHECK(poll_for(a->rcq, &wc));
+	/* Marks are for a QP each. */
+	count_from_here();
+	for (h.kind = UD_MARK; h.kind <= UD_MARKED; h.kind++)
+		ud_deliver(&h, a->mem + END_MEM / 2, to_cq(b->rcq));
+	h.kind = UD_DATA;
+	CHECK_EQ(counted(UD_DROP_FORMAT), 2);
+	CHECK(nothing(b->rcq));
 	CHECK_EQ(ibv_detach_mcast(b->qp, &g, 0), 0);
 	ud_deliver(&h, a->mem + END_MEM / 2, to_cq(b->rcq));
 	CHECK(nothing(b->rcq));
@@ -444,7 +454,7 @@ int main(int argc, char **argv)
 	T_RUN(pieces);
 	T_RUN(what_is_dropped);
 	T_RUN(states);
-	T_RUN(too_long_for_the_receive);
+	T_RUN(too_long_for_its_receive);
 	T_RUN(too_long_for_an_srq);
 	T_RUN(a_receive_that_cannot_be_written);
 	T_RUN(unmapped_memory);

@@ -31,6 +31,8 @@ struct fake {
 };
 
 static struct fake near, far;
+static void (*near_attached)(struct ud_qp *u); /* far is not yet; or NULL */
+static void (*far_sends)(void); /* or NULL */
 
 static int fake_listen(struct dev_qp *qp)
 {
@@ -46,7 +48,8 @@ static int fake_attach(struct fake *f)
 
 static int near_attach(struct ud_qp *u)
 {
-	(void)u;
+	if (near_attached)
+		near_attached(u);
 	return fake_attach(&near);
 }
 
@@ -136,6 +139,9 @@ static int near_send(struct ud_qp *u, void *peer, struct ud_out *out, unsigned n
 
 static int far_send(struct ud_qp *u, void *peer, struct ud_out *out, unsigned n)
 {
+	CHECK(*ud_priv(u, ud_carriers[1]) == &far);
+	if (far_sends)
+		far_sends();
 	CHECK(peer == &far.peer || out->head.dst_qpn == UD_MCAST_QPN);
 	return fake_send(&far, u, out, n);
 }

@@ -42,13 +42,28 @@ static bool is_of(const struct ud_path *p, const struct dev_av *av, uint16_t por
 	       !memcmp(&p->dgid, &av->attr.grh.dgid, sizeof(p->dgid));
 }
 
+static void peer_drop(int by, void *peer)
+{
+	if (by >= 0 && peer)
+		ud_carriers[by]->drop(peer);
+}
+
 /* The path does not use its carrier any more. */
 static void let_go(const struct ud_path *p)
 {
-	if (p->by >= 0 && p->peer)
-		ud_carriers[p->by]->drop(p->peer);
+	peer_drop(p->by, p->peer);
 }
 
+/* Nothing waits any more. */
+static void hold_clear(struct ud_qp *u)
+{
+	lock_assert_held(&u->tx_lock);
+	u->hold = (struct ud_hold){ .path = NULL };
+	if (loop_timer_stop(&u->timer))
+		ud_put(u); /* not the last: the caller has one */
+}
+
+/* The path changes over. */
 static void hold_end(struct ud_qp *u)
 {
 	struct ud_hold *h = &u->hold;
@@ -57,9 +72,15 @@ static void hold_end(struct ud_qp *u)
 	let_go(h->path);
 	h->path->by = h->to;
 	h->path->peer = h->peer;
-	*h = (struct ud_hold){ .path = NULL };
-	if (loop_timer_stop(&u->timer))
-		ud_put(u); /* not the last: the caller has one */
+	hold_clear(u);
+}
+
+/* The path stays with its carrier. */
+static void hold_cancel(struct ud_qp *u)
+{
+	lock_assert_held(&u->tx_lock);
+	peer_drop(u->hold.to, u->hold.peer);
+	hold_clear(u);
 }
 
 static void forget(struct ud_qp *u, struct ud_path *p)
@@ -68,7 +89,7 @@ static void forget(struct ud_qp *u, struct ud_path *p)
 
 	lock_assert_held(&u->tx_lock);
 	if (u->hold.path == p)
-		hold_end(u);
+		hold_cancel(u);
 	while (*at != p)
 		at = &(*at)->next;
 	*at = p->next;
@@ -161,8 +182,10 @@ static void hold_begin(struct ud_qp *u, struct ud_path *p, int to, void *peer)
 	struct ud_hold *h = &u->hold;
 
 	lock_assert_held(&u->tx_lock);
-	if (h->path) /* the send queue was flushed meanwhile */
-		hold_end(u);
+	if (h->path) { /* the send queue was flushed meanwhile */
+		h->path->asked = 0;
+		hold_cancel(u);
+	}
 	h->path = p;
 	h->to = to;
 	h->peer = peer;
@@ -172,14 +195,20 @@ static void hold_begin(struct ud_qp *u, struct ud_path *p, int to, void *peer)
 
 static void ask(struct ud_qp *u, struct ud_path *p, uint32_t qpn)
 {
+	struct ud_hold *h = &u->hold;
 	void *peer;
 	int by;
 
 	lock_assert_held(&u->tx_lock);
-	if (u->hold.path == p)
-		hold_end(u);
 	p->asked = atomic_load(&path_changes);
 	by = choose(u, p, qpn, &peer);
+	if (h->path == p && h->to == by) { /* it waits on */
+		peer_drop(by, h->peer);
+		h->peer = peer;
+		return;
+	}
+	if (h->path == p)
+		hold_cancel(u);
 	if (p->by > by && by >= 0) {
 		hold_begin(u, p, by, peer);
 		return;

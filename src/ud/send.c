@@ -5,6 +5,7 @@
  * fails meanwhile its work requests, with their address vectors and keys, are flushed when
  * the batch has left. */
 #include "base/log.h"
+#include "base/scratch.h"
 #include "dev/complete.h"
 #include "dev/gid.h"
 #include "dev/sge.h"
@@ -14,7 +15,10 @@
 #include <errno.h>
 #include <string.h>
 
-enum { BATCH = 16 };
+enum {
+	BATCH = 16,
+	TURN = 64, /* batches that one ud_run() sends: 1024 datagrams */
+};
 
 /* WQEs from `first` on that go to one peer of one carrier. */
 struct batch {
@@ -28,6 +32,7 @@ struct batch {
 	struct mr_slot *refs[BATCH][DEV_MAX_SGE];
 	int maps[BATCH];
 };
+SCRATCH(batches, struct batch);
 
 static void head_fill(struct ud_qp *u, const struct wqe *w, struct ud_head *h)
 {
@@ -301,31 +306,46 @@ static void end(struct ud_qp *u, uint32_t first, unsigned taken)
 }
 
 /* Sends a batch. False: there is no more, or not now. */
-static bool batch_send(struct ud_qp *u)
+static bool batch_fill_and_send(struct ud_qp *u, struct batch *b, uint32_t first,
+				unsigned max)
 {
-	unsigned max, taken = 0, n;
+	unsigned taken = 0, n;
 	bool again = false;
-	struct batch b;
 
 	lock_assert_held(&u->tx_lock);
-	b.n = 0;
-	b.status = IBV_WC_SUCCESS;
-	b.path = NULL;
-	max = begin(u, &b.first);
-	if (!max)
-		return false;
-	collect(u, &b, max);
-	n = b.n;
+	b->first = first;
+	b->n = 0;
+	b->status = IBV_WC_SUCCESS;
+	b->path = NULL;
+	collect(u, b, max);
+	n = b->n;
 	if (n)
-		taken = give(u, &b, &again);
+		taken = give(u, b, &again);
 	for (unsigned i = 0; i < n; i++)
-		sge_unmap(b.refs[i], b.maps[i]);
-	end(u, b.first, taken);
-	if (b.status && taken == b.n) {
-		qp_fail_send(u->qp, b.first + taken, b.status, b.why);
+		sge_unmap(b->refs[i], b->maps[i]);
+	end(u, first, taken);
+	if (b->status && taken == b->n) {
+		qp_fail_send(u->qp, first + taken, b->status, b->why);
 		return false;
 	}
 	return n ? again : false;
+}
+
+static bool batch_send(struct ud_qp *u)
+{
+	struct batch *b;
+	uint32_t first;
+	unsigned max;
+	bool again;
+
+	lock_assert_held(&u->tx_lock);
+	max = begin(u, &first);
+	if (!max)
+		return false;
+	b = scratch_get(&batches);
+	again = batch_fill_and_send(u, b, first, max);
+	scratch_put(&batches, b);
+	return again;
 }
 
 static void flush(struct ud_qp *u)
@@ -335,9 +355,11 @@ static void flush(struct ud_qp *u)
 			ud_carriers[i]->flush(u);
 }
 
-static void run_locked(struct ud_qp *u, unsigned why)
+/* *turn: batches that may still be sent. */
+static void run_locked(struct ud_qp *u, unsigned why, unsigned *turn)
 {
 	lock_assert_held(&u->tx_lock);
+	--*turn;
 	if (u->gone)
 		return;
 	if (why & UD_TODO_UNBLOCK)
@@ -346,18 +368,35 @@ static void run_locked(struct ud_qp *u, unsigned why)
 		u->hold.due = u->hold.path != NULL;
 	if (why & UD_TODO_ANSWER)
 		answers_send(u);
-	while (!u->blocked && batch_send(u))
-		;
+	while (*turn && !u->blocked && batch_send(u))
+		--*turn;
 	flush(u);
 }
 
+/* Others may post as fast as this thread sends: after its turn the loop thread goes on, a
+ * turn at a time. */
 void ud_run(struct ud_qp *u, unsigned why)
 {
+	unsigned turn = TURN;
+
 	atomic_fetch_or(&u->todo, why);
-	while (atomic_load(&u->todo) && lock_try(&u->tx_lock)) {
-		run_locked(u, atomic_exchange(&u->todo, 0));
+	while (turn && atomic_load(&u->todo) && lock_try(&u->tx_lock)) {
+		run_locked(u, atomic_exchange(&u->todo, 0), &turn);
 		lock_put(&u->tx_lock);
 	}
+	if (turn)
+		return;
+	ud_get(u);
+	if (!loop_post(&u->more))
+		ud_put(u);
+}
+
+void ud_more_run(struct loop_work *w)
+{
+	struct ud_qp *u = container_of(w, struct ud_qp, more);
+
+	ud_run(u, UD_TODO_SEND);
+	ud_put(u);
 }
 
 void ud_unblocked(struct ud_qp *u)

@@ -305,6 +305,45 @@ static void a_wrong_answer(void)
 	over();
 }
 
+/* Carriers say that something has changed while a mark waits for its answer: nothing
+ * overtakes what the mark is behind. */
+static void a_change_while_a_mark_waits(void)
+{
+	begin();
+	CHECK_EQ(send_to(a, ah, PEER, 1), 0);
+	near.reaches = PEER >> 8;
+	ud_paths_changed();
+	CHECK_EQ(send_to(a, ah, PEER, 2), 0);
+	CHECK_EQ(far.sent[1].kind, UD_MARK);
+	ud_paths_changed();
+	CHECK_EQ(send_to(a, ah, PEER, 3), 0);
+	CHECK(T_WAIT(fake_count(&near) == 2, PATIENCE_MS));
+	CHECK_EQ(fake_count(&far), 1 + UD_MARK_TRIES); /* nobody has answered */
+	for (unsigned i = 1; i < 4; i++)
+		CHECK(sent(a, i, IBV_WC_SUCCESS));
+	over();
+}
+
+/* ... and that the new one is none any more. */
+static void a_change_back_while_a_mark_waits(void)
+{
+	begin();
+	CHECK_EQ(send_to(a, ah, PEER, 1), 0);
+	near.reaches = PEER >> 8;
+	ud_paths_changed();
+	CHECK_EQ(send_to(a, ah, PEER, 2), 0);
+	near.reaches = 0;
+	ud_paths_changed();
+	CHECK_EQ(send_to(a, ah, PEER, 3), 0);
+	CHECK(sent(a, 1, IBV_WC_SUCCESS));
+	CHECK(sent(a, 2, IBV_WC_SUCCESS));
+	CHECK(sent(a, 3, IBV_WC_SUCCESS));
+	CHECK_EQ(fake_count(&near), 0);
+	CHECK_EQ(near.peer.refs, 0);
+	CHECK_EQ(far.sent[far.n - 1].len, 3);
+	over();
+}
+
 static void a_carrier_that_is_gone(void)
 {
 	begin();
@@ -374,6 +413,49 @@ static void marks_are_answered(void)
 	CHECK(!memcmp(&far.sent[0].sgid, &h.dgid, 16));
 	CHECK(!memcmp(&far.sent[0].dgid, &h.sgid, 16));
 	CHECK(T_WAIT(far.peer.refs == 0, PATIENCE_MS));
+	over();
+}
+
+static void loop_ran(struct loop_work *w)
+{
+	atomic_store((atomic_bool *)(w + 1), true);
+}
+
+/* All that the loop thread had to do is done. */
+static void loop_settle(void)
+{
+	static struct {
+		struct loop_work w;
+		atomic_bool ran;
+	} it;
+
+	it.w.run = loop_ran;
+	atomic_store(&it.ran, false);
+	loop_post(&it.w);
+	CHECK(T_WAIT(atomic_load(&it.ran), PATIENCE_MS));
+}
+
+static void mark_for(struct ud_qp *u)
+{
+	struct ud_head h = { .kind = UD_MARK, .src_qpn = PEER, .dst_qpn = ud_qpn(u),
+			     .sgid = gid_of(ELSEWHERE) };
+
+	ud_deliver(&h, NULL, NULL);
+	loop_settle();
+}
+
+/* A mark for a QP that the last carrier does not know yet, from a peer that has its number
+ * from before. */
+static void a_mark_too_early(void)
+{
+	struct end *e;
+
+	begin();
+	near_attached = mark_for;
+	e = end_up();
+	near_attached = NULL;
+	CHECK_EQ(far.sends, 0);
+	end_free(e);
 	over();
 }
 
@@ -469,6 +551,39 @@ static void threads(void)
 	over();
 }
 
+/* Another thread posts one more whenever one is about to leave: the thread that sends is not
+ * kept for ever. */
+enum { NO_END = 20000 };
+static pthread_t first_thread;
+static atomic_uint by_first, by_others;
+
+static void post_one_more(void)
+{
+	struct ibv_wc wc;
+
+	if (pthread_equal(pthread_self(), first_thread))
+		by_first++;
+	else
+		by_others++;
+	ibv_poll_cq(a->scq, 1, &wc);
+	if (by_first + by_others < NO_END)
+		CHECK_EQ(send_to(a, ah, PEER, 1), 0);
+}
+
+static void posting_comes_back(void)
+{
+	begin();
+	first_thread = pthread_self();
+	by_first = by_others = 0;
+	far_sends = post_one_more;
+	CHECK_EQ(send_to(a, ah, PEER, 1), 0);
+	CHECK(by_first < NO_END / 2);
+	CHECK(T_WAIT(by_first + by_others == NO_END, PATIENCE_MS));
+	CHECK_EQ(end_state(a, IBV_QPS_ERR), 0); /* nobody sends any more */
+	far_sends = NULL;
+	over();
+}
+
 /* A QP is reset and used again while others send to it and a carrier brings things. */
 static atomic_bool enough;
 
@@ -528,12 +643,16 @@ int main(int argc, char **argv)
 	T_RUN(a_better_carrier);
 	T_RUN(a_mark_is_not_answered);
 	T_RUN(a_wrong_answer);
+	T_RUN(a_change_while_a_mark_waits);
+	T_RUN(a_change_back_while_a_mark_waits);
 	T_RUN(a_carrier_that_is_gone);
 	T_RUN(flushed_while_carriers_change);
 	T_RUN(many_peers);
 	T_RUN(marks_are_answered);
+	T_RUN(a_mark_too_early);
 	T_RUN(to_a_group);
 	T_RUN(threads);
+	T_RUN(posting_comes_back);
 	T_RUN(resets);
 	ctx_close();
 	return t_done();

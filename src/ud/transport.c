@@ -75,6 +75,7 @@ static struct ud_qp *ud_new(struct dev_qp *qp)
 	list_init(&u->lru);
 	u->timer.fire = ud_timer_fire;
 	u->answer.run = ud_answer_run;
+	u->more.run = ud_more_run;
 	u->group.by = ud_last_carrier();
 	return u;
 }
@@ -113,19 +114,18 @@ static int attach(struct dev_qp *qp)
 	if (!u)
 		return -ENOMEM;
 	gid_watch(ud_paths_changed);
-	ud_table_add(u);
+	for (i = 0; !ret && ud_carriers[i]; i++)
+		ret = ud_carriers[i]->attach(u);
+	if (ret) {
+		forget(u, i - 1);
+		return ret;
+	}
+	/* Only now: what comes may have to be answered, by a carrier that knows the QP. */
 	lock_get(&qp->lock);
 	qp->tr_priv = u;
 	lock_put(&qp->lock);
-	for (i = 0; !ret && ud_carriers[i]; i++)
-		ret = ud_carriers[i]->attach(u);
-	if (!ret)
-		return 0;
-	lock_get(&qp->lock);
-	qp->tr_priv = NULL;
-	lock_put(&qp->lock);
-	forget(u, i - 1);
-	return ret;
+	ud_table_add(u);
+	return 0;
 }
 
 /* Whoever uses the QP's work requests holds one of the locks. */

@@ -77,6 +77,7 @@ struct ud_qp {
 			       * destination when there is no memory for a path */
 	struct ud_hold hold;
 	struct loop_timer timer; /* of hold; holds a reference */
+	struct loop_work more;	 /* the turn of ud_run() was over; holds a reference */
 	uint8_t *bounce;	 /* UD_PAYLOAD_MAX, for datagrams to this process */
 
 	struct lock rx_lock; /* one datagram at a time is delivered */
@@ -113,11 +114,13 @@ void ud_paths_free(struct ud_qp *u) REQUIRES(u->tx_lock);
 
 /* ---- send.c ---- */
 
-/* Does what `why` (enum ud_todo) asks for, or leaves it to the thread that has tx_lock. */
+/* Does what `why` (enum ud_todo) asks for, or leaves it to the thread that has tx_lock, or
+ * to the loop thread. */
 void ud_run(struct ud_qp *u, unsigned why);
-/* ud_qp.timer and ud_qp.answer */
+/* ud_qp.timer, ud_qp.answer, ud_qp.more */
 void ud_timer_fire(struct loop_timer *t);
 void ud_answer_run(struct loop_work *w);
+void ud_more_run(struct loop_work *w);
 
 /* ---- deliver.c ---- */
 

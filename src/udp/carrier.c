@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include "base/log.h"
+#include "base/rcvbuf.h"
 #include "base/state.h"
 #include "dev/gid.h"
 #include "dev/qpn.h"
@@ -45,7 +46,7 @@ static int options_set(struct udp_port *p)
 	if (p->v6 ? setsockopt(p->s.fd, IPPROTO_IPV6, IPV6_RECVPKTINFO, &on, sizeof(on)) :
 		    setsockopt(p->s.fd, IPPROTO_IP, IP_PKTINFO, &on, sizeof(on)))
 		return -errno;
-	udp_buffer_set(p->s.fd);
+	rcvbuf_set(p->s.fd, UDP_RECEIVE_BUFFER);
 	return 0;
 }
 

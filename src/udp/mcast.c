@@ -15,6 +15,7 @@
 #include "base/fdset.h"
 #include "base/log.h"
 #include "base/ports.h"
+#include "base/rcvbuf.h"
 #include "base/state.h"
 #include "dev/gid.h"
 #include "udp/udp.h"
@@ -91,7 +92,7 @@ static int socket_bind(int fd, bool v6)
 	struct sockaddr_in a4 = { .sin_family = AF_INET, .sin_port = htons(PORT_GROUPS) };
 	int on = 1, off = 0;
 
-	udp_buffer_set(fd);
+	rcvbuf_set(fd, UDP_RECEIVE_BUFFER);
 	if (setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)))
 		return -errno;
 	if (v6) {

@@ -121,6 +121,8 @@ static size_t tail_decode(const uint8_t *p, size_t len, struct ud_head *h, unsig
 	*flags = t[0] & 15;
 	if (t[0] >> 4 != PACKET_VERSION || *flags & ~(PACKET_CRC | PACKET_GROUP | PACKET_LO6))
 		return 0;
+	if (*flags & PACKET_LO6 && !(*flags & PACKET_GROUP))
+		return 0;
 	n += (*flags & PACKET_CRC ? WORD : 0) + (*flags & PACKET_GROUP ? GROUP : 0);
 	if (n > len)
 		return 0;

@@ -201,6 +201,7 @@ static void what_is_no_packet(void)
 		{ 25, 0x20 }, /* version 2 */
 		{ 25, 0x18 }, /* an unknown flag */
 		{ 25, 0x12 }, /* no room for a group */
+		{ 25, 0x14 }, /* from ::1, but not to a group */
 	};
 
 	for (unsigned i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {

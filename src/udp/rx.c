@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Receiving. A turn is bounded: a flood costs the datagrams of its own socket, and leaves
  * the other sources of the CQ their turns. */
-#include "base/state.h"
+#include "base/scratch.h"
 #include "base/sys.h"
 #include "dev/gid.h"
 #include "dev/qpn.h"
@@ -10,7 +10,6 @@
 #include "udp/udp.h"
 
 #include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 
 enum {
@@ -22,52 +21,17 @@ enum {
 };
 
 struct staging {
-	unsigned n; /* slots */
 	struct mmsghdr msg[BATCH];
 	struct iovec iov[BATCH];
 	struct sockaddr_storage from[BATCH];
 	_Alignas(struct cmsghdr) uint8_t control[BATCH][CONTROL];
-	uint8_t data[][PACKET_MAX + 1]; /* one byte more: longer ones are seen */
+	uint8_t data[BATCH][PACKET_MAX + 1]; /* one byte more: longer ones are seen */
 };
-
-/* Idle ones of the process, and one for times without memory: a datagram at a time. */
-static _Atomic(struct staging *) idle[2];
-static _Alignas(struct staging) uint8_t spare[sizeof(struct staging) + PACKET_MAX + 1];
-static atomic_bool spare_taken PROCESS_STATE;
-
-static struct staging *staging_get(void)
-{
-	struct staging *s;
-
-	for (int i = 0; i < 2; i++) {
-		s = atomic_exchange(&idle[i], NULL);
-		if (s)
-			return s;
-	}
-	s = malloc(sizeof(*s) + BATCH * sizeof(s->data[0]));
-	if (s) {
-		s->n = BATCH;
-	} else if (!atomic_exchange(&spare_taken, true)) {
-		s = (struct staging *)(void *)spare;
-		s->n = 1;
-	}
-	return s;
-}
-
-static void staging_put(struct staging *s)
-{
-	if ((uint8_t *)s == spare) {
-		atomic_store(&spare_taken, false);
-		return;
-	}
-	for (int i = 0; i < 2 && s; i++)
-		s = atomic_exchange(&idle[i], s);
-	free(s);
-}
+SCRATCH(stagings, struct staging);
 
 static void staging_prepare(struct staging *s)
 {
-	for (unsigned i = 0; i < s->n; i++) {
+	for (unsigned i = 0; i < BATCH; i++) {
 		s->iov[i] = (struct iovec){ s->data[i], sizeof(s->data[i]) };
 		s->msg[i].msg_hdr = (struct msghdr){ .msg_name = &s->from[i],
 						     .msg_namelen = sizeof(s->from[i]),
@@ -170,32 +134,21 @@ static void packet_in(const struct udp_socket *s, struct mmsghdr *m)
 
 bool udp_receive(struct udp_socket *s)
 {
-	struct staging *st = staging_get();
+	struct staging *st = scratch_get(&stagings);
 	bool moved = false;
 	int n;
 
-	if (!st)
-		return false;
 	for (int turn = 0; turn < TURN; turn++) {
 		staging_prepare(st);
-		n = sys_recvmmsg(s->fd, st->msg, st->n, MSG_DONTWAIT);
+		n = sys_recvmmsg(s->fd, st->msg, BATCH, MSG_DONTWAIT);
 		for (int i = 0; i < n; i++)
 			packet_in(s, &st->msg[i]);
 		moved |= n > 0;
-		if (n < (int)st->n)
+		if (n < BATCH)
 			break;
 	}
-	staging_put(st);
+	scratch_put(&stagings, st);
 	return moved;
-}
-
-/* The second is for those who may exceed net.core.rmem_max. */
-void udp_buffer_set(int fd)
-{
-	int size = BUFFER;
-
-	setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &size, sizeof(size));
-	setsockopt(fd, SOL_SOCKET, SO_RCVBUFFORCE, &size, sizeof(size));
 }
 
 void udp_discard(int fd)

@@ -5,6 +5,7 @@
 #include "base/crc32c.h"
 #include "base/log.h"
 #include "base/ports.h"
+#include "base/scratch.h"
 #include "base/sys.h"
 #include "dev/gid.h"
 #include "dev/qpn.h"
@@ -252,24 +253,32 @@ static int transmit(int fd, struct mmsghdr *m, unsigned n)
 	return ret < 0 ? -errno : ret;
 }
 
+/* What one system call sends. */
+struct packets {
+	struct packet p[BATCH];
+	struct mmsghdr m[BATCH];
+	uint8_t copy[UD_PAYLOAD_MAX]; /* with a CRC */
+};
+SCRATCH(packets, struct packets);
+
 /* Sends the first of the datagrams. How many have left; or -errno: the first one cannot be
  * sent, or not now. */
 static int send_some(const struct udp_port *port, struct ud_out *out, unsigned n)
 {
-	uint8_t copy[UD_PAYLOAD_MAX];
-	struct packet p[BATCH];
-	struct mmsghdr m[BATCH];
+	struct packets *s = scratch_get(&packets);
 	unsigned k = 0;
-	int err = 0;
+	int err = 0, ret;
 
 	n = n < BATCH ? n : BATCH;
 	if (conf_get()->crc)
 		n = 1; /* there is one copy */
 	while (k < n && !err) {
-		err = packet_build(&p[k], &out[k], &m[k].msg_hdr, port->v6, copy);
+		err = packet_build(&s->p[k], &out[k], &s->m[k].msg_hdr, port->v6, s->copy);
 		k += !err;
 	}
-	return k ? transmit(port->s.fd, m, k) : err;
+	ret = k ? transmit(port->s.fd, s->m, k) : err;
+	scratch_put(&packets, s);
+	return ret;
 }
 
 int udp_send(struct ud_qp *u, void *peer, struct ud_out *out, unsigned n)

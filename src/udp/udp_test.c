@@ -220,6 +220,23 @@ static void batches(void)
 	close(p.fd);
 }
 
+/* The buffer is as large as the process may have it. */
+static void the_receive_buffer(void)
+{
+	int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0), want, has = 0;
+	int size = UDP_RECEIVE_BUFFER;
+	socklen_t len = sizeof(int);
+
+	if (setsockopt(fd, SOL_SOCKET, SO_RCVBUFFORCE, &size, len))
+		CHECK_EQ(setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &size, len), 0);
+	CHECK_EQ(getsockopt(fd, SOL_SOCKET, SO_RCVBUF, &want, &len), 0);
+	a = end_up();
+	CHECK_EQ(getsockopt(qpn_udp(a->qp->qp_num), SOL_SOCKET, SO_RCVBUF, &has, &len), 0);
+	CHECK_EQ(has, want);
+	end_free(a);
+	close(fd);
+}
+
 /* What was sent before the QP could receive is lost, as on hardware. */
 static void before_rtr(void)
 {
@@ -548,6 +565,7 @@ int main(int argc, char **argv)
 	T_RUN(over_ipv4);
 	T_RUN(over_ipv6);
 	T_RUN(batches);
+	T_RUN(the_receive_buffer);
 	T_RUN(before_rtr);
 	T_RUN(what_is_not_believed);
 	T_RUN(to_nobody);

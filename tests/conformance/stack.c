@@ -4,6 +4,7 @@
 #include "side.h"
 
 #include <dirent.h>
+#include <poll.h>
 #include <signal.h>
 #include <sys/mman.h>
 #include <ucontext.h>
@@ -298,10 +299,245 @@ static void work_without_memory(void)
 	measure(unmapped_request);
 }
 
+/* ---- datagrams ------------------------------------------------------------------- */
+
+enum { UD_QKEY = 0x1234567, UD_GRH = 40, UD_RECVS = 8 };
+
+static struct side_opt ud_opt(void)
+{
+	return (struct side_opt){ .type = IBV_QPT_UD, .sge = SGES, .recv_sge = SGES,
+				  .inline_data = 64, .send_ops = IBV_QP_EX_WITH_SEND };
+}
+
+static void ud_ready(struct side *s)
+{
+	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_INIT, .port_num = 1, .qkey = UD_QKEY };
+
+	EQ(ibv_modify_qp(s->qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT |
+						  IBV_QP_QKEY), 0);
+	attr.qp_state = IBV_QPS_RTR;
+	EQ(ibv_modify_qp(s->qp, &attr, IBV_QP_STATE), 0);
+	attr.qp_state = IBV_QPS_RTS;
+	EQ(ibv_modify_qp(s->qp, &attr, IBV_QP_STATE | IBV_QP_SQ_PSN), 0);
+}
+
+static struct ibv_ah *ud_address(const union ibv_gid *gid)
+{
+	struct ibv_ah_attr attr = { .is_global = 1, .port_num = 1,
+				    .grh = { .dgid = *gid, .sgid_index = dev.gid_index,
+					     .hop_limit = 64 } };
+	struct ibv_ah *ah;
+
+	MUST(ah = ibv_create_ah(dev.pd, &attr));
+	return ah;
+}
+
+static uint32_t ud_mtu(void)
+{
+	return 128u << dev.port.active_mtu;
+}
+
+static void ud_recv(struct side *s)
+{
+	struct ibv_sge sge[SGES];
+	struct ibv_recv_wr wr = { .sg_list = sge, .num_sge = SGES };
+
+	for (int i = 0; i < SGES; i++)
+		sge[i] = conf_sge(&s->b, 500000 + 512 * i, 512);
+	measured_recv(s->qp, &wr);
+}
+
+/* As ud_post(), by the calls of the extended QP. */
+__attribute__((noinline)) static void ud_post_ex(struct ibv_ah *ah, uint32_t qpn,
+						 struct ibv_sge *sge, int n, const char *name)
+{
+	int ret;
+
+	paint();
+	ibv_wr_start(x.qpx);
+	x.qpx->wr_flags = IBV_SEND_SIGNALED;
+	ibv_wr_send(x.qpx);
+	ibv_wr_set_ud_addr(x.qpx, ah, qpn, UD_QKEY);
+	ibv_wr_set_sge_list(x.qpx, (size_t)n, sge);
+	ret = ibv_wr_complete(x.qpx);
+	note(&post_most, name);
+	EQ(ret, 0);
+}
+
+/* Posts a chain of three in n pieces each. */
+static void ud_post(struct ibv_ah *ah, uint32_t qpn, size_t len, int n, bool ex,
+		    const char *name)
+{
+	struct ibv_send_wr wr[3];
+	struct ibv_sge sge[SGES];
+
+	for (int i = 0; i < n; i++)
+		sge[i] = conf_sge(&x.b, len / n * i, len / n);
+	for (int i = 0; i < 3; i++) {
+		wr[i] = conf_wr(1, IBV_WR_SEND, sge, n);
+		if (len <= 64)
+			wr[i].send_flags |= IBV_SEND_INLINE;
+		wr[i].wr.ud.ah = ah;
+		wr[i].wr.ud.remote_qpn = qpn;
+		wr[i].wr.ud.remote_qkey = UD_QKEY;
+		wr[i].next = i < 2 ? &wr[i + 1] : NULL;
+	}
+	if (ex)
+		for (int i = 0; i < 3; i++)
+			ud_post_ex(ah, qpn, sge, n, name);
+	else
+		measured_post(x.qp, wr, name);
+}
+
+/* Polls the side until it has sent so many and received at least so many. What was lost
+ * does not come: an answer is waited for some time. False: it has not come. */
+static bool ud_wait(struct side *s, int sent, int received, const char *name)
+{
+	uint64_t end = conf_now() + conf_ms(received ? 100 : CONF_WAIT) * 1000000ull;
+	struct ibv_wc wc;
+
+	while (sent || received > 0) {
+		if (measured_poll(s->cq, &wc, name)) {
+			EQ(wc.status, IBV_WC_SUCCESS);
+			if (wc.opcode == IBV_WC_RECV)
+				received--, ud_recv(s);
+			else
+				sent--;
+		} else if (conf_now() > end && !sent) {
+			return false;
+		}
+	}
+	return true;
+}
+
+static void ud_sizes(struct ibv_ah *ah, uint32_t qpn, struct side *to, const char *name)
+{
+	const size_t sizes[] = { 16, 64, 256, 512, 1024, ud_mtu() };
+	int arrived = 0;
+
+	for (int round = 0; round < 40; round++)
+		for (unsigned i = 0; i < sizeof(sizes) / sizeof(*sizes); i++)
+			for (int n = 1; n <= SGES; n += SGES - 1) {
+				ud_post(ah, qpn, sizes[i], n, round % 2, name);
+				if (to == &x) {
+					arrived += ud_wait(&x, 3, 3, name);
+				} else {
+					CHECK(ud_wait(&x, 3, 0, name));
+					arrived += ud_wait(to, 0, 3, name);
+				}
+			}
+	CHECK(arrived > 100);
+}
+
+static void ud_open(void)
+{
+	x = side_with(1, ud_opt());
+	ud_ready(&x);
+	for (int i = 0; i < UD_RECVS; i++)
+		ud_recv(&x);
+}
+
+/* QPs of one process, and groups. */
+static void datagrams_here(void)
+{
+	union ibv_gid mgid = { .raw = { [10] = 0xff, [11] = 0xff, 239, 77, 9, 9 } };
+	struct ibv_ah *ah, *group;
+
+	open_device();
+	ud_open();
+	y = side_with(2, ud_opt());
+	ud_ready(&y);
+	for (int i = 0; i < UD_RECVS; i++)
+		ud_recv(&y);
+	ah = ud_address(&dev.gid);
+	group = ud_address(&mgid);
+	ud_sizes(ah, y.qp->qp_num, &y, "a datagram to this process");
+	ud_sizes(ah, x.qp->qp_num, &x, "a datagram to itself");
+	EQ(ibv_attach_mcast(y.qp, &mgid, 0), 0);
+	ud_sizes(group, 0xffffff, &y, "a datagram to a group");
+	EQ(ibv_detach_mcast(y.qp, &mgid, 0), 0);
+	OK(ibv_destroy_ah(ah));
+	OK(ibv_destroy_ah(group));
+	side_free(&x);
+	side_free(&y);
+	close_device();
+}
+
+/* Sends back what it gets until the other process has ended. */
+static void echo(int from, int to)
+{
+	struct pollfd end = { .fd = from, .events = POLLIN };
+	struct ibv_ah *ah;
+	struct ibv_wc wc;
+
+	open_device();
+	ud_open();
+	ah = ud_address(&dev.gid);
+	CHECK(write(to, &x.qp->qp_num, 4) == 4);
+	while (!poll(&end, 1, 0))
+		for (int i = 0; i < 100; i++) {
+			if (!ibv_poll_cq(x.cq, 1, &wc) || wc.opcode != IBV_WC_RECV)
+				continue;
+			ud_recv(&x);
+			ud_post_ex(ah, wc.src_qp, &(struct ibv_sge){ 0 }, 0, "an echo");
+		}
+	_exit(0);
+}
+
+/* In the beginning they go by UDP; unless ANYRDMA_TRANSPORT says otherwise, then by shared
+ * memory. */
+static void datagrams_to_another_process(void)
+{
+	struct ibv_ah *ah;
+	int in[2], out[2];
+	uint32_t qpn;
+
+	OK(pipe(in));
+	OK(pipe(out));
+	if (!fork()) {
+		close(out[1]);
+		echo(out[0], in[1]);
+	}
+	open_device();
+	ud_open();
+	ah = ud_address(&dev.gid);
+	CHECK(read(in[0], &qpn, 4) == 4);
+	ud_sizes(ah, qpn, &x, "a datagram to another process");
+	OK(ibv_destroy_ah(ah));
+	side_free(&x);
+	close_device();
+}
+
+static void measure_datagrams(void (*fn)(void))
+{
+	if (!conf_user_device())
+		SKIP("of the user-space device");
+#ifdef CONF_SANITIZER
+	SKIP("the sanitizer's frames are larger");
+#endif
+	on_own_stack(fn);
+	printf("# bytes of stack: posting %zu, polling %zu (%s)\n", post_most, poll_most,
+	       call_name);
+	CHECK(post_most <= MOST);
+	CHECK(poll_most <= MOST);
+}
+
+static void datagrams(void)
+{
+	measure_datagrams(datagrams_here);
+}
+
+static void datagrams_of_two_processes(void)
+{
+	measure_datagrams(datagrams_to_another_process);
+}
+
 static const struct conf_case cases[] = {
 	CASE(good_work),
 	CASE(work_that_fails),
 	CASE(work_that_is_refused),
 	CASE(work_without_memory),
+	CASE(datagrams),
+	CASE(datagrams_of_two_processes),
 };
 CONF_MAIN(cases)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include "cm/user/udp_io.h"
 
+#include "base/rcvbuf.h"
 #include "cm/user/port.h"
 
 #include <errno.h>
@@ -32,9 +33,9 @@ int udp_io_socket(int family, bool v6only)
 
 int udp_io_prepare(int fd, int family, bool errors)
 {
-	int one = 1, size = RCVBUF, ret;
+	int one = 1, ret;
 
-	setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &size, sizeof(size));
+	rcvbuf_set(fd, RCVBUF);
 	if (family == AF_INET)
 		ret = setsockopt(fd, IPPROTO_IP, IP_PKTINFO, &one, sizeof(one));
 	else
