@@ -16,7 +16,6 @@ enum {
 	BATCH = 16,
 	TURN = 4, /* batches */
 	DISCARD_MAX = 100000,
-	BUFFER = 32 << 20, /* used as it fills */
 	CONTROL = 128,
 };
 
