@@ -34,6 +34,13 @@ static int ah_resolve(const struct ibv_ah_attr *a, struct gid_slot *source)
 				  a->grh.sgid_index);
 	if (!memcmp(&a->grh.dgid, &zero, sizeof(zero)))
 		return log_refuse(EINVAL, "address: the destination GID is zero");
+	/* As the kernel, which finds no way from one to the other. */
+	if (!gid_is_mcast(&a->grh.dgid) &&
+	    gid_is_v4(&a->grh.dgid) != gid_is_v4(&source->gid))
+		return log_refuse(EINVAL,
+				  "address: source GID index %u is an IPv%d address, the "
+				  "destination is not",
+				  a->grh.sgid_index, gid_is_v4(&source->gid) ? 4 : 6);
 	return 0;
 }
 

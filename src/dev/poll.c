@@ -31,6 +31,11 @@ enum {
 	 * yields the processor, once in so many polls. */
 	YIELD_AFTER = 256,
 	YIELD_EACH = 16,
+	/* While rings bring what comes, a poller asks the kernel for descriptors, which is a
+	 * system call each, once in so many polls: microseconds. A poll that has received
+	 * from a ring takes longer, and counts as several. */
+	FDS_REST = 256,
+	FDS_REST_MOVED = 16,
 };
 
 /* A program that spins on memory between polls may wait for milliseconds until its lease
@@ -73,6 +78,8 @@ struct poll_group {
 	_Atomic uint32_t polls;
 	uint32_t unleased_polls; /* polls in a row without a lease (lock) */
 	uint32_t idle_polls;  /* polls in a row that received and sent nothing (lock) */
+	uint32_t fds_rest;    /* polls until descriptors are read again (lock) */
+	bool rings_last;      /* the last that moved was a ring (lock) */
 	uint64_t forbid;      /* no lease was allowed for so long, the last time (lock) */
 	uint64_t forbid_until; /* (lock) */
 	_Atomic uint32_t renewed; /* times that leases_check() let the lease go on */
@@ -149,14 +156,31 @@ static bool run_rings(struct poll_group *g, bool by_thread)
 	return moved;
 }
 
-static bool run_all(struct poll_group *g, bool by_thread)
+static bool run_fds(struct poll_group *g, bool by_thread)
 {
 	struct poll_source *s, *tmp;
-	bool moved = run_rings(g, by_thread);
+	bool moved = false;
 
 	list_for_each_safe(s, tmp, &g->sources, link)
 		moved |= run_source(g, s, by_thread);
 	return moved;
+}
+
+static bool run_all(struct poll_group *g, bool by_thread)
+{
+	bool moved = run_rings(g, by_thread);
+
+	return run_fds(g, by_thread) || moved;
+}
+
+/* What descriptors have left. Rings were run already. */
+static void run_again_fds(struct poll_group *g)
+{
+	struct poll_source *s, *tmp;
+
+	list_for_each_safe(s, tmp, &g->again, again_link)
+		if (s->fd >= 0)
+			run_source(g, s, false);
 }
 
 static void lease_rings(struct poll_group *g, bool leased)
@@ -388,13 +412,15 @@ __attribute__((destructor)) static void run_at_exit(void)
 
 /* ---- polling ---------------------------------------------------------------- */
 
-/* A leased group that has rings alone, none of which has anything to do. */
+/* A leased group that has rings alone, or whose descriptors are not asked now, and no ring
+ * has anything to do. */
 static inline bool all_idle(struct poll_group *g)
 {
 	struct poll_source *s;
 
 	if (!atomic_load_explicit(&g->leased, memory_order_relaxed) ||
-	    atomic_load_explicit(&g->n, memory_order_relaxed) || !list_empty(&g->again))
+	    (atomic_load_explicit(&g->n, memory_order_relaxed) && !g->fds_rest) ||
+	    !list_empty(&g->again))
 		return false;
 	list_for_each(s, &g->rings, link)
 		if (!s->idle || !s->idle(s))
@@ -402,10 +428,43 @@ static inline bool all_idle(struct poll_group *g)
 	return true;
 }
 
-__attribute__((noinline)) static void run_group(struct poll_group *g)
+/* Descriptors are to be asked again after some polls if rings bring what comes. */
+static void fds_rest_after(struct poll_group *g, bool rings_moved, bool fds_moved)
+{
+	lock_assert_held(&g->lock);
+	if (rings_moved || fds_moved)
+		g->rings_last = !fds_moved;
+	if (!g->rings_last || !g->leased)
+		g->fds_rest = 0;
+	else if (!g->fds_rest)
+		g->fds_rest = FDS_REST;
+	else if (rings_moved)
+		g->fds_rest -= g->fds_rest < FDS_REST_MOVED ? g->fds_rest : FDS_REST_MOVED;
+}
+
+/* One pass over the sources. */
+static bool run_sources(struct poll_group *g)
 {
 	unsigned n = atomic_load_explicit(&g->n, memory_order_relaxed);
-	bool moved = true, left;
+	bool rings = run_rings(g, false), fds = false;
+
+	lock_assert_held(&g->lock);
+	if (g->leased && g->fds_rest) {
+		run_again_fds(g);
+	} else if (n <= DIRECT_MAX) {
+		fds = run_fds(g, false);
+	} else {
+		run_again(g, false);
+		run_ready(g, false);
+		fds = true;
+	}
+	fds_rest_after(g, rings, fds);
+	return rings || fds;
+}
+
+__attribute__((noinline)) static void run_group(struct poll_group *g)
+{
+	bool moved, left;
 
 	/* A program that has armed a CQ polls it once more before it sleeps. If this poll
 	 * received what has come since, the program would find it and be woken for it all
@@ -416,13 +475,7 @@ __attribute__((noinline)) static void run_group(struct poll_group *g)
 	    (!g->forbid || loop_now() >= g->forbid_until))
 		lease_begin(g);
 	job_collect_begin(g->cq);
-	if (n <= DIRECT_MAX) {
-		moved = run_all(g, false);
-	} else {
-		run_rings(g, false);
-		run_again(g, false);
-		run_ready(g, false);
-	}
+	moved = run_sources(g);
 	job_collect_end();
 	g->idle_polls = moved ? 0 : g->idle_polls + 1;
 	left = !list_empty(&g->again);
@@ -439,6 +492,7 @@ static inline void poll_group(struct poll_group *g)
 	atomic_store_explicit(&g->polls,
 			      atomic_load_explicit(&g->polls, memory_order_relaxed) + 1,
 			      memory_order_relaxed);
+	g->fds_rest -= g->fds_rest > 0;
 	if (all_idle(g)) {
 		g->idle_polls++;
 		cpu_relax(); /* for the sibling of this core, which may run the peer */

@@ -723,7 +723,20 @@ static void idle_rings_are_left_alone(void)
 	end();
 }
 
-/* ---- two pollers ------------------------------------------------------------------ */
+/* While a ring brings what comes, descriptors are asked rarely, and do get their turn. */
+static void descriptors_rest_beside_a_busy_ring(void)
+{
+	REQUIRE(up());
+	CHECK(poll_to_lease(r.rcq) > 0);
+	message(&ring);
+	CHECK_EQ(polled(r.rcq), 1);
+	message(&sock);
+	CHECK_EQ(polled(r.rcq), 0);
+	CHECK(T_WAIT(polled(r.rcq) == 1, 10000));
+	message(&sock); /* now it is the one that brings something */
+	CHECK_EQ(polled(r.rcq), 1);
+	down();
+}
 
 static atomic_bool inside, leave;
 
@@ -780,6 +793,7 @@ int main(int argc, char **argv)
 	T_RUN(something_owed_is_paid_by_the_next_pass);
 	T_RUN(much_data_is_waited_for);
 	T_RUN(idle_rings_are_left_alone);
+	T_RUN(descriptors_rest_beside_a_busy_ring);
 	T_RUN(pollers_do_not_wait_for_each_other);
 	return t_done();
 }

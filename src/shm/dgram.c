@@ -10,6 +10,7 @@
 #include "shm/dgram_rec.h"
 #include "shm/link_rx.h"
 #include "shm/setup.h"
+#include "ud/count.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -236,6 +237,7 @@ static int send_locked(struct dgram_peer *p, const struct ud_out *out, unsigned 
 		return done ? (int)done : err;
 	if (is_stalled(l)) {
 		l->dgrams.lost += n;
+		ud_count_n(UD_LOST_SEND, n);
 		return (int)n;
 	}
 	if (wait_for_room(p))
@@ -256,6 +258,25 @@ static int send_out(struct ud_qp *u, void *peer, struct ud_out *out, unsigned n)
 	if (ret > 0)
 		link_wake_peer(p->l);
 	return ret;
+}
+
+/* Only tries locks, as it takes them against their order. */
+NO_TSA static bool post_out(struct ud_qp *u, void *peer, const struct ud_out *out)
+{
+	struct dgram_peer *p = peer;
+	struct link *l = p->l;
+	bool taken;
+
+	(void)u;
+	if (atomic_load_explicit(&l->tx.sh->consumer_sleeps, memory_order_relaxed) ||
+	    !lock_try(&l->tx_lock))
+		return false;
+	taken = !l->dead && !atomic_load_explicit(&l->tx_waiting, memory_order_relaxed) &&
+		!put(&l->tx, out);
+	lock_put(&l->tx_lock);
+	if (taken)
+		link_wake_peer(l);
+	return taken;
 }
 
 /* ---- receiving ---------------------------------------------------------------------- */
@@ -305,6 +326,7 @@ int dgram_receive(struct link *l, const volatile void *rec, uint32_t bytes,
 	if (head < 0)
 		return head;
 	if (!source_believed(&l->dgrams, &h)) {
+		ud_count(UD_DROP_SOURCE);
 		if (!l->dgrams.refused++)
 			log_info("process %d sends datagrams as QP %06x, which is not its own",
 				 (int)l->peer_pid, h.src_qpn);
@@ -399,4 +421,5 @@ const struct ud_carrier shm_ud_carrier = {
 	.reaches = reaches,
 	.drop = drop,
 	.send = send_out,
+	.post = post_out,
 };

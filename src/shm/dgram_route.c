@@ -238,6 +238,8 @@ static void answered_run(struct loop_work *w)
 		set_none(r, r->err);
 		link_put(l);
 	} else {
+		log_debug("datagrams from port %u to port %u go by shared memory from now on",
+			  r->port, r->peer_port);
 		r->state = ROUTE_GOOD;
 	}
 	routes_unlock();

@@ -108,6 +108,10 @@ struct ud_carrier {
 	 * be unmapped: a carrier copies it by take_iov() (dev/sge.h), or lets the kernel read
 	 * it. Its keys are held by mr_get() during the call alone. */
 	int (*send)(struct ud_qp *u, void *peer, struct ud_out *out, unsigned n);
+	/* The same for one datagram of at most one piece, where it needs no system call;
+	 * qp->lock is held, too: the carrier only tries its locks. False: nothing has
+	 * happened, and the protocol uses send(). May be NULL. */
+	bool (*post)(struct ud_qp *u, void *peer, const struct ud_out *out);
 	/* Everything that was taken is published: the sender of a chain of work requests
 	 * has come to its end. May be NULL. */
 	void (*flush)(struct ud_qp *u);

@@ -7,9 +7,9 @@
 
 static _Atomic uint64_t counters[UD_COUNTERS] PROCESS_STATE;
 
-void ud_count(enum ud_counter which)
+void ud_count_n(enum ud_counter which, uint64_t n)
 {
-	atomic_fetch_add_explicit(&counters[which], 1, memory_order_relaxed);
+	atomic_fetch_add_explicit(&counters[which], n, memory_order_relaxed);
 }
 
 uint64_t ud_counter_read(enum ud_counter which)

@@ -21,7 +21,13 @@ enum ud_counter {
 	UD_COUNTERS,
 };
 
-void ud_count(enum ud_counter which);
+void ud_count_n(enum ud_counter which, uint64_t n);
+
+static inline void ud_count(enum ud_counter which)
+{
+	ud_count_n(which, 1);
+}
+
 uint64_t ud_counter_read(enum ud_counter which);
 /* For files and logs: lower case, with underscores. */
 const char *ud_counter_name(enum ud_counter which);

@@ -17,6 +17,7 @@
 
 /* BTH, DETH and ICRC, and UDP's header, of the RoCE v2 packet that this would be. */
 enum { ROCE_BYTES = 8 + 12 + 8 + 4, IPPROTO_OF_ROCE = 17 };
+enum { COMPOSED_MAX = 256 };
 
 static void put16(uint8_t *p, uint32_t v)
 {
@@ -29,16 +30,21 @@ static uint32_t packet_bytes(const struct ud_head *h)
 	return ROCE_BYTES + (h->flags & UD_IMM ? 4 : 0) + ((h->len + 3u) & ~3u);
 }
 
-/* RFC 791 section 3.1 */
+/* RFC 791 section 3.1, of a header without options; RFC 1071 section 2: the sum may be taken
+ * in words of the host's byte order, and of 32 bits. */
 static void checksum_put(uint8_t *ip)
 {
-	uint32_t sum = 0;
+	uint64_t sum = 0;
+	uint32_t w[5];
+	uint16_t folded;
 
-	for (unsigned i = 0; i < 20; i += 2)
-		sum += (uint32_t)ip[i] << 8 | ip[i + 1];
+	memcpy(w, ip, sizeof(w));
+	for (unsigned i = 0; i < 5; i++)
+		sum += w[i];
 	while (sum >> 16)
 		sum = (sum & 0xffff) + (sum >> 16);
-	put16(ip + 10, ~sum & 0xffff);
+	folded = (uint16_t)~sum;
+	memcpy(ip + 10, &folded, sizeof(folded));
 }
 
 /* The header of the IP packet that brought it, as the kernel's drivers and NICs store it for
@@ -94,6 +100,33 @@ static int store(const struct iovec *iov, unsigned *i, size_t *off, const uint8_
 	return 0;
 }
 
+/* The same to a receive of one SGE: most are. A short datagram is composed first, as each
+ * guarded copy costs more than its bytes. */
+static int place_one_locked(struct dev_qp *qp, const struct ibv_sge *sge,
+			    const struct ud_head *h, const void *payload)
+{
+	struct mr_range r = { sge->lkey, sge->addr, UD_GRH + h->len };
+	uint8_t all[UD_GRH + COMPOSED_MAX];
+	struct mr_ref to;
+	int ret;
+
+	lock_assert_held(&qp->lock);
+	ret = mr_get(qp->pd, &r, IBV_ACCESS_LOCAL_WRITE, &to);
+	if (ret)
+		return ret;
+	grh_put(all, h);
+	if (h->len <= COMPOSED_MAX) {
+		memcpy(all + UD_GRH, payload, h->len);
+		ret = place_bytes(to.ptr, all, r.len);
+	} else {
+		ret = place_bytes(to.ptr, all, UD_GRH);
+		if (!ret)
+			ret = place_bytes((uint8_t *)to.ptr + UD_GRH, payload, h->len);
+	}
+	mr_put(to.slot);
+	return ret;
+}
+
 /* The 40 bytes, then the payload: a program may spin on its last byte. 0 or -errno. */
 static int place_locked(struct dev_qp *qp, const struct rqe *r, const struct ud_head *h,
 			const void *payload)
@@ -108,6 +141,8 @@ static int place_locked(struct dev_qp *qp, const struct rqe *r, const struct ud_
 	int n, ret;
 
 	lock_assert_held(&qp->lock);
+	if (r->num_sge == 1)
+		return place_one_locked(qp, r->sge, h, payload);
 	n = sge_map(&list, 0, UD_GRH + h->len, &mem);
 	if (n < 0)
 		return n;
@@ -119,7 +154,7 @@ static int place_locked(struct dev_qp *qp, const struct rqe *r, const struct ud_
 	return ret;
 }
 
-/* The next receive; it stays where it is until recv_used_locked(). NULL: there is none. */
+/* The next receive; it stays where it is until complete_locked(). NULL: there is none. */
 static const struct rqe *recv_next_locked(struct dev_qp *qp)
 {
 	lock_assert_held(&qp->lock);
@@ -140,6 +175,7 @@ static void complete_locked(struct dev_qp *qp, const struct rqe *r, const struct
 		.sl = h->sl,
 	};
 
+	lock_assert_held(&qp->lock);
 	if (h->flags & UD_IMM) {
 		wc.wc_flags |= IBV_WC_WITH_IMM;
 		wc.imm_data = h->imm;

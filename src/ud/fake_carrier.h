@@ -18,6 +18,7 @@ struct fake {
 	uint16_t reaches; /* a port; 0: none */
 	int room;	  /* takes so many more, and then has no room; -1: always */
 	int fail;	  /* what send() returns, if not 0 */
+	int posts;	  /* post() takes so many more; -1: all */
 	int sends, flushes;
 	int asked;
 	atomic_int attached, joined;
@@ -131,6 +132,22 @@ static int fake_send(struct fake *f, struct ud_qp *u, struct ud_out *out, unsign
 	return ret ? ret : (int)i;
 }
 
+static bool near_post(struct ud_qp *u, void *peer, const struct ud_out *out)
+{
+	bool takes;
+
+	CHECK(peer == &near.peer);
+	lock_assert_held(&u->qp->lock);
+	CHECK(out->n <= 1);
+	lock_get(&near.lock);
+	takes = near.posts != 0;
+	near.posts -= near.posts > 0;
+	if (takes)
+		fake_keep(&near, out);
+	lock_put(&near.lock);
+	return takes;
+}
+
 static int near_send(struct ud_qp *u, void *peer, struct ud_out *out, unsigned n)
 {
 	CHECK(peer == &near.peer);
@@ -175,6 +192,7 @@ static const struct ud_carrier near_carrier = {
 	.reaches = near_reaches,
 	.drop = fake_drop,
 	.send = near_send,
+	.post = near_post,
 };
 
 static const struct ud_carrier far_carrier = {

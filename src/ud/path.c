@@ -10,7 +10,6 @@
  * preferred a path changes at once: the old one carries nothing any more. */
 #include "base/state.h"
 #include "dev/gid.h"
-#include "dev/qpn.h"
 #include "ud/ud.h"
 
 #include <netinet/in.h>
@@ -18,13 +17,13 @@
 #include <string.h>
 
 /* Grows with each ud_paths_changed(); never 0, which is that of a path that has not asked. */
-static _Atomic uint32_t path_changes PROCESS_STATE = 1;
+_Atomic uint32_t ud_path_changes PROCESS_STATE = 1;
 static _Atomic uint32_t tokens;
 
 void ud_paths_changed(void)
 {
-	if (!(atomic_fetch_add(&path_changes, 1) + 1))
-		atomic_fetch_add(&path_changes, 1);
+	if (!(atomic_fetch_add(&ud_path_changes, 1) + 1))
+		atomic_fetch_add(&ud_path_changes, 1);
 }
 
 static unsigned bucket_of(const union ibv_gid *gid, uint16_t port)
@@ -34,12 +33,6 @@ static unsigned bucket_of(const union ibv_gid *gid, uint16_t port)
 	for (unsigned i = 0; i < 16; i++)
 		h = (h ^ gid->raw[i]) * 16777619u;
 	return (h ^ h >> 15) % UD_PATH_BUCKETS;
-}
-
-static bool is_of(const struct ud_path *p, const struct dev_av *av, uint16_t port)
-{
-	return p->port == port && p->ifindex == av->ifindex &&
-	       !memcmp(&p->dgid, &av->attr.grh.dgid, sizeof(p->dgid));
 }
 
 static void peer_drop(int by, void *peer)
@@ -139,10 +132,10 @@ struct ud_path *ud_path_get(struct ud_qp *u, const struct dev_av *av, uint32_t q
 	lock_assert_held(&u->tx_lock);
 	if (av->mcast)
 		return &u->group;
-	if (p && is_of(p, av, port))
+	if (p && ud_path_is_of(p, av, port))
 		return p;
 	p = u->buckets[bucket_of(&av->attr.grh.dgid, port)];
-	while (p && !is_of(p, av, port))
+	while (p && !ud_path_is_of(p, av, port))
 		p = p->next;
 	if (p) {
 		list_del(&p->lru);
@@ -200,7 +193,7 @@ static void ask(struct ud_qp *u, struct ud_path *p, uint32_t qpn)
 	int by;
 
 	lock_assert_held(&u->tx_lock);
-	p->asked = atomic_load(&path_changes);
+	p->asked = atomic_load(&ud_path_changes);
 	by = choose(u, p, qpn, &peer);
 	if (h->path == p && h->to == by) { /* it waits on */
 		peer_drop(by, h->peer);
@@ -225,7 +218,7 @@ enum ud_ready ud_path_ready(struct ud_qp *u, struct ud_path *p, uint32_t qpn)
 	lock_assert_held(&u->tx_lock);
 	if (p == &u->group)
 		return UD_READY;
-	if (p->asked != atomic_load_explicit(&path_changes, memory_order_acquire))
+	if (p->asked != ud_path_changes_now())
 		ask(u, p, qpn);
 	if (h->path != p)
 		return UD_READY;

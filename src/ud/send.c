@@ -34,7 +34,7 @@ struct batch {
 };
 SCRATCH(batches, struct batch);
 
-static void head_fill(struct ud_qp *u, const struct wqe *w, struct ud_head *h)
+void ud_head_fill(struct ud_qp *u, const struct wqe *w, struct ud_head *h)
 {
 	const struct ibv_ah_attr *a = &w->av->attr;
 
@@ -102,7 +102,7 @@ static enum ibv_wc_status add(struct ud_qp *u, struct batch *b, struct wqe *w)
 		o->n = (unsigned)maps;
 	}
 	o->av = w->av;
-	head_fill(u, w, &o->head);
+	ud_head_fill(u, w, &o->head);
 	b->maps[b->n++] = maps;
 	return IBV_WC_SUCCESS;
 }
@@ -169,7 +169,7 @@ static void mark_send(struct ud_qp *u, const struct wqe *w)
 	struct ud_out o = { .first = 1, .av = w->av };
 
 	lock_assert_held(&u->tx_lock);
-	head_fill(u, w, &o.head);
+	ud_head_fill(u, w, &o.head);
 	o.head.kind = UD_MARK;
 	o.head.flags = 0;
 	o.head.len = 0;

@@ -199,6 +199,7 @@ const struct dev_transport ud_transport = {
 	.listen = listen_for,
 	.attach = attach,
 	.kick = kick,
+	.post_locked = ud_post_locked,
 	.stop = stop,
 	.detach = detach,
 	.mcast_attach = mcast_attach,

@@ -2,7 +2,7 @@
 /* Datagrams, whatever carries them: what the files of this layer share.
  *
  * transport.c the table for the device, and the life of a ud_qp; table.c QPs by number;
- * send.c takes WQEs and gives datagrams away; path.c which carrier a destination is reached
+ * send.c takes WQEs and gives datagrams away, post.c short ones at once; path.c which carrier a destination is reached
  * by; deliver.c what arrives; group.c who gets what is sent to a group; count.c counters. */
 #ifndef ANYRDMA_UD_UD_H
 #define ANYRDMA_UD_UD_H
@@ -10,6 +10,7 @@
 #include "base/list.h"
 #include "base/lock.h"
 #include "base/loop.h"
+#include "dev/qpn.h"
 #include "ud/carrier.h"
 #include "ud/count.h"
 
@@ -68,6 +69,7 @@ struct ud_qp {
 			      * a bit of `todo`, which the holder looks at after unlocking */
 	uint32_t psn; /* of the next datagram, less the QP's sq_psn */
 	uint32_t sq_psn;
+	uint32_t mtu, mtu_asked; /* post.c: bytes; ud_path_changes when it was asked */
 	bool blocked; /* a carrier has no room */
 	struct ud_path *buckets[UD_PATH_BUCKETS];
 	struct list lru; /* paths, the one used last at the end */
@@ -98,6 +100,24 @@ struct ud_qp *ud_table_get(uint32_t qpn);
 
 /* ---- path.c: with tx_lock ---- */
 
+/* ud_paths_changed() counts; a path keeps the number when it asks. */
+extern _Atomic uint32_t ud_path_changes;
+
+static inline uint32_t ud_path_changes_now(void)
+{
+	return atomic_load_explicit(&ud_path_changes, memory_order_acquire);
+}
+
+static inline bool ud_path_is_of(const struct ud_path *p, const struct dev_av *av,
+				 uint16_t port)
+{
+	const union ibv_gid *g = &av->attr.grh.dgid;
+
+	return p->port == port && p->ifindex == av->ifindex &&
+	       p->dgid.global.subnet_prefix == g->global.subnet_prefix &&
+	       p->dgid.global.interface_id == g->global.interface_id;
+}
+
 /* The path of a WQE's destination. */
 struct ud_path *ud_path_get(struct ud_qp *u, const struct dev_av *av, uint32_t qpn)
 	REQUIRES(u->tx_lock);
@@ -114,6 +134,10 @@ void ud_paths_free(struct ud_qp *u) REQUIRES(u->tx_lock);
 
 /* ---- send.c ---- */
 
+/* The head of the WQE's datagram; counts u->psn. */
+void ud_head_fill(struct ud_qp *u, const struct wqe *w, struct ud_head *h)
+	REQUIRES(u->tx_lock);
+
 /* Does what `why` (enum ud_todo) asks for, or leaves it to the thread that has tx_lock, or
  * to the loop thread. */
 void ud_run(struct ud_qp *u, unsigned why);
@@ -121,6 +145,11 @@ void ud_run(struct ud_qp *u, unsigned why);
 void ud_timer_fire(struct loop_timer *t);
 void ud_answer_run(struct loop_work *w);
 void ud_more_run(struct loop_work *w);
+
+/* ---- post.c ---- */
+
+/* dev_transport.post_locked */
+bool ud_post_locked(struct dev_qp *qp);
 
 /* ---- deliver.c ---- */
 

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Receiving. A turn is bounded: a flood costs the datagrams of its own socket, and leaves
  * the other sources of the CQ their turns. */
-#include "base/log.h"
 #include "base/scratch.h"
 #include "base/sys.h"
 #include "dev/gid.h"
@@ -100,10 +99,10 @@ static enum ud_counter addresses(const struct udp_socket *s, struct msghdr *m,
 	    (!s->group && (flags & PACKET_GROUP || qpn_port(h->dst_qpn) != s->port)))
 		return UD_DROP_FORMAT;
 	if (flags & PACKET_GROUP) {
-		struct in_addr want;
+		union ibv_gid want;
 
-		udp_group_v4(&h->dgid, &want);
-		if (!gid_is_v4(&to) || memcmp(to.raw + 12, &want, 4))
+		if (udp_group_address(&h->dgid, !gid_is_v4(&to), &want) ||
+		    memcmp(&want, &to, sizeof(to)))
 			return UD_DROP_FORMAT;
 		return UD_RECEIVED;
 	}

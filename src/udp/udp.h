@@ -63,7 +63,9 @@ void udp_discard(int fd);
 /* ---- mcast.c ---- */
 int udp_join(struct ud_qp *u, const union ibv_gid *group);
 void udp_leave(struct ud_qp *u, const union ibv_gid *group);
-/* The IPv4 group that stands for an IPv6 one where that cannot be used. */
-void udp_group_v4(const union ibv_gid *group, struct in_addr *out);
+/* The address that a group has in packets of IPv4 or IPv6, as a GID. False: it is not the
+ * group's own, and stands for it: the packet has the MGID, too. An IPv4 group has none in
+ * IPv6: all zero. */
+bool udp_group_address(const union ibv_gid *group, bool v6, union ibv_gid *out);
 
 #endif

@@ -139,7 +139,6 @@ static void accept_ends_the_request(void)
 	rdma_destroy_ep(c.id);
 }
 
-/* The status is the error. */
 static void rejected(void)
 {
 	struct ibv_qp_init_attr attr = attrs();
@@ -152,7 +151,7 @@ static void rejected(void)
 	rdma_destroy_ep(p);
 	conf_join(t);
 	EQ(c.ret, -1);
-	EQ(c.err, 2);
+	EQ(c.err, ECONNREFUSED); /* as for connections */
 	MUST(c.id->event); /* readable after the failure */
 	EQ(c.id->event->event, RDMA_CM_EVENT_UNREACHABLE);
 	EQ(c.id->event->status, 2);
@@ -167,7 +166,7 @@ static void no_listener(void)
 
 	client_run(&c);
 	EQ(c.ret, -1);
-	EQ(c.err, 1);
+	EQ(c.err, ECONNREFUSED);
 	EQ(c.id->event->event, RDMA_CM_EVENT_UNREACHABLE);
 	EQ(c.id->event->status, 1);
 	rdma_destroy_ep(c.id);

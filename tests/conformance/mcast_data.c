@@ -234,6 +234,30 @@ static void after_leaving(void)
 	end();
 }
 
+/* Two entries for one group: the QP is a member until both are left. */
+static void left_once_of_twice(void)
+{
+	struct member a = full(1), b = full(1);
+	conf_sa g = group(1);
+
+	join_group(&b, g, RDMA_MC_JOIN_FLAG_FULLMEMBER);
+	receive(&b, 1);
+	put(&a, a.ah, 100, 1);
+	got(&b, 1, &a, 100, 1);
+	conf_wc_none(b.id->recv_cq, 0);
+	OK(rdma_leave_multicast(b.id, SA(g)));
+	receive(&b, 1);
+	put(&a, a.ah, 100, 2);
+	got(&b, 1, &a, 100, 2);
+	OK(rdma_leave_multicast(b.id, SA(g)));
+	receive(&b, 1);
+	put(&a, a.ah, 100, 3);
+	nothing(&b);
+	member_free(&a);
+	member_free(&b);
+	end();
+}
+
 /* A QP that one of two groups is left by still has the other. */
 static void two_groups(void)
 {
@@ -439,6 +463,7 @@ static const struct conf_case cases[] = {
 	CASE(sender_that_is_no_member),
 	CASE(send_only_member),
 	CASE(after_leaving),
+	CASE(left_once_of_twice),
 	CASE(two_groups),
 	CASE(dropped),
 	CASE(header),

@@ -121,34 +121,48 @@ void ud_recv(struct side *to, uint64_t wr_id, uint32_t len)
 		OK(conf_recv(to->qp, wr_id, &to->b, UD_DST, UD_GRH + len));
 }
 
-void ud_arrives_(const char *file, int line, struct side *from, struct side *to,
-		 struct ibv_ah *ah, uint32_t len, struct ibv_wc *out)
+/* Both complete in one CQ, in either order. Returns the receive's. */
+static struct ibv_wc own_wc(const char *file, int line, struct ibv_cq *cq)
+{
+	struct ibv_wc first, second;
+
+	conf_wc_(file, line, cq, &first);
+	conf_wc_(file, line, cq, &second);
+	if (first.wr_id + second.wr_id != 70 + 71 || first.status || second.status)
+		conf_fail(file, line, "wr %d: %s, wr %d: %s", (int)first.wr_id,
+			  ibv_wc_status_str(first.status), (int)second.wr_id,
+			  ibv_wc_status_str(second.status));
+	return first.wr_id == 70 ? first : second;
+}
+
+struct ibv_wc ud_arrives_(const char *file, int line, struct side *from, struct side *to,
+			  struct ibv_ah *ah, uint32_t len)
 {
 	static uint32_t seed;
-	struct ibv_wc got, last, *in = out ? out : &got;
+	struct ibv_wc wc;
 
 	conf_pattern(from->b.p + UD_SRC, len, ++seed);
 	ud_recv(to, 70, len);
 	ud_send(from, 71, ah, to->qp->qp_num, len);
-	if (from != to) {
+	if (from == to) {
+		wc = own_wc(file, line, from->cq);
+	} else {
 		conf_wc_is_(file, line, from->cq, 71, IBV_WC_SUCCESS, NULL);
-		conf_wc_is_(file, line, to->cq, 70, IBV_WC_SUCCESS, in);
-	} else { /* one CQ, in either order */
-		conf_wc_(file, line, from->cq, in);
-		conf_wc_(file, line, from->cq, in->wr_id == 70 ? &last : in);
+		conf_wc_is_(file, line, to->cq, 70, IBV_WC_SUCCESS, &wc);
 	}
-	if (in->wr_id != 70 || in->opcode != IBV_WC_RECV || in->byte_len != UD_GRH + len)
-		conf_fail(file, line, "wr %d, opcode %d, %u bytes; sent were %u",
-			  (int)in->wr_id, (int)in->opcode, in->byte_len, len);
-	if (in->qp_num != to->qp->qp_num || in->src_qp != from->qp->qp_num)
-		conf_fail(file, line, "to QP %#x from %#x, wanted %#x from %#x", in->qp_num,
-			  in->src_qp, to->qp->qp_num, from->qp->qp_num);
-	if (!(in->wc_flags & IBV_WC_GRH))
+	if (wc.opcode != IBV_WC_RECV || wc.byte_len != UD_GRH + len)
+		conf_fail(file, line, "opcode %d, %u bytes; sent were %u", (int)wc.opcode,
+			  wc.byte_len, len);
+	if (wc.qp_num != to->qp->qp_num || wc.src_qp != from->qp->qp_num)
+		conf_fail(file, line, "to QP %#x from %#x, wanted %#x from %#x", wc.qp_num,
+			  wc.src_qp, to->qp->qp_num, from->qp->qp_num);
+	if (!(wc.wc_flags & IBV_WC_GRH))
 		conf_fail(file, line, "no IBV_WC_GRH");
 	if (!conf_pattern_ok(to->b.p + UD_DST + UD_GRH, len, seed))
 		conf_fail(file, line, "other bytes than were sent");
 	if (!conf_is_fill(to->b.p + UD_DST + UD_GRH + len, 0xee, 64))
 		conf_fail(file, line, "bytes behind the receive are changed");
+	return wc;
 }
 
 void ud_nothing_(const char *file, int line, struct side *to)

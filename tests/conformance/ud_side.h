@@ -39,14 +39,11 @@ void ud_send(struct side *from, uint64_t wr_id, struct ibv_ah *ah, uint32_t qpn,
 	     uint32_t len);
 /* Posts a receive at UD_DST that has room for len bytes behind the GRH. */
 void ud_recv(struct side *to, uint64_t wr_id, uint32_t len);
-/* One datagram of len bytes: posted, complete, and come as it was sent. `wc` (or NULL) is of
- * the receive. */
-void ud_arrives_(const char *file, int line, struct side *from, struct side *to,
-		 struct ibv_ah *ah, uint32_t len, struct ibv_wc *wc);
-#define ud_arrives(from, to, ah, len) \
-	ud_arrives_(__FILE__, __LINE__, from, to, ah, len, NULL)
-#define ud_arrives_get(from, to, ah, len, wc) \
-	ud_arrives_(__FILE__, __LINE__, from, to, ah, len, wc)
+/* One datagram of len bytes: posted, complete, and come as it was sent. Returns the receive's
+ * completion. */
+struct ibv_wc ud_arrives_(const char *file, int line, struct side *from, struct side *to,
+			  struct ibv_ah *ah, uint32_t len);
+#define ud_arrives(from, to, ah, len) ud_arrives_(__FILE__, __LINE__, from, to, ah, len)
 /* Whatever was sent to it has come by now, or never will; nothing does complete. */
 void ud_nothing_(const char *file, int line, struct side *to);
 #define ud_nothing(to) ud_nothing_(__FILE__, __LINE__, to)
