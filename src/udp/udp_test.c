@@ -8,6 +8,7 @@
 #include "udp/packet.h"
 #include "udp/udp.h"
 
+#include <sys/epoll.h>
 #include <sys/wait.h>
 
 static struct end *a;
@@ -348,6 +349,20 @@ static void to_nobody(void)
 	end_free(a);
 }
 
+/* Who waited for room to send was destroyed: nobody watches for room any more. */
+static void nobody_waits_for_room(void)
+{
+	struct udp_port *p;
+
+	a = end_up();
+	p = udp_end_of(end_ud(a))->port;
+	lock_get(&p->lock);
+	CHECK_EQ(poll_mod(&p->s.src, EPOLLIN | EPOLLOUT), 0);
+	lock_put(&p->lock);
+	CHECK(T_WAIT(atomic_load(&p->s.src.events) == EPOLLIN, PATIENCE_MS));
+	end_free(a);
+}
+
 /* The loop thread receives for those who wait for an event. */
 static void events(void)
 {
@@ -606,6 +621,7 @@ int main(int argc, char **argv)
 	T_RUN(before_rtr);
 	T_RUN(what_is_not_believed);
 	T_RUN(to_nobody);
+	T_RUN(nobody_waits_for_room);
 	T_RUN(events);
 	if (getenv("ANYRDMA_CRC"))
 		T_RUN(crc_inside);
