@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Receiving. A turn is bounded: a flood costs the datagrams of its own socket, and leaves
  * the other sources of the CQ their turns. */
-#include "base/log.h"
+#include "base/state.h"
 #include "base/sys.h"
 #include "dev/gid.h"
 #include "dev/qpn.h"
@@ -33,7 +33,7 @@ struct staging {
 /* Idle ones of the process, and one for times without memory: a datagram at a time. */
 static _Atomic(struct staging *) idle[2];
 static _Alignas(struct staging) uint8_t spare[sizeof(struct staging) + PACKET_MAX + 1];
-static atomic_bool spare_taken;
+static atomic_bool spare_taken PROCESS_STATE;
 
 static struct staging *staging_get(void)
 {
