@@ -11,8 +11,6 @@
 #include <string.h>
 #include <sys/epoll.h>
 
-enum { RECEIVE_BUFFER = 8 << 20 }; /* the host allows less: net.core.rmem_max */
-
 static struct {
 	struct lock lock; /* guards everything here, and udp_port's users and ready; outside
 			   * of the poll groups' locks */
@@ -38,7 +36,7 @@ static void deaf(int fd, bool on)
 
 static int options_set(struct udp_port *p)
 {
-	int on = 1, size = RECEIVE_BUFFER, family = 0;
+	int on = 1, family = 0;
 	socklen_t len = sizeof(family);
 
 	if (getsockopt(p->s.fd, SOL_SOCKET, SO_DOMAIN, &family, &len))
@@ -47,7 +45,7 @@ static int options_set(struct udp_port *p)
 	if (p->v6 ? setsockopt(p->s.fd, IPPROTO_IPV6, IPV6_RECVPKTINFO, &on, sizeof(on)) :
 		    setsockopt(p->s.fd, IPPROTO_IP, IP_PKTINFO, &on, sizeof(on)))
 		return -errno;
-	setsockopt(p->s.fd, SOL_SOCKET, SO_RCVBUF, &size, sizeof(size));
+	udp_buffer_set(p->s.fd);
 	return 0;
 }
 

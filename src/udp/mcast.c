@@ -9,7 +9,8 @@
  *
  * Linux allows 20 memberships (net.ipv4.igmp_max_memberships) of an IPv4 socket: then another
  * socket is opened. Which socket an IPv4 group's datagram of an interface is for, the kernel
- * decides by group and interface; for IPv6 by group alone, so a group must be on one. */
+ * decides by group and interface; for IPv6 by group alone, so a group must be on one. Two groups
+ * may have one address: packets to it have the MGID. */
 #include "base/crc32c.h"
 #include "base/fdset.h"
 #include "base/log.h"
@@ -23,7 +24,7 @@
 #include <string.h>
 #include <sys/epoll.h>
 
-enum { RECEIVE_BUFFER = 8 << 20, IPV6_MULTICAST_ALL_ = 29 };
+enum { IPV6_MULTICAST_ALL_ = 29 };
 
 struct group_socket {
 	struct udp_socket s;
@@ -56,14 +57,24 @@ static struct {
 	struct list cqs;
 } mcast PROCESS_STATE = { LOCK_INIT, LIST_INIT(mcast.cqs) };
 
-void udp_group_v4(const union ibv_gid *group, struct in_addr *out)
+bool udp_group_address(const union ibv_gid *group, bool v6, union ibv_gid *out)
 {
-	uint32_t low = crc32c(CRC32C_INIT, group->raw, 16) & 0xffffff;
+	uint32_t low = htonl(239u << 24 | (crc32c(CRC32C_INIT, group->raw, 16) & 0xffffff));
+	struct sockaddr_in a = { .sin_family = AF_INET, .sin_addr.s_addr = low };
 
-	if (gid_is_v4(group))
-		memcpy(out, group->raw + 12, 4);
-	else
-		out->s_addr = htonl(239u << 24 | low); /* RFC 2365: of this site */
+	memset(out, 0, sizeof(*out));
+	if (v6 == gid_is_v4(group)) {
+		if (!v6) /* RFC 2365: of this site */
+			gid_from_addr((struct sockaddr *)&a, out);
+		return false;
+	}
+	*out = *group;
+	if (!v6 || (group->raw[1] & 15) > 1)
+		return true;
+	/* RFC 4291 section 2.7: of this interface, or reserved. As one of this link it leaves
+	 * the host; InfiniBand's scopes do not hinder that. */
+	out->raw[1] = 0x12;
+	return false;
 }
 
 /* ---- sockets -------------------------------------------------------------------- */
@@ -78,9 +89,9 @@ static int socket_bind(int fd, bool v6)
 {
 	struct sockaddr_in6 a6 = { .sin6_family = AF_INET6, .sin6_port = htons(PORT_GROUPS) };
 	struct sockaddr_in a4 = { .sin_family = AF_INET, .sin_port = htons(PORT_GROUPS) };
-	int on = 1, off = 0, size = RECEIVE_BUFFER;
+	int on = 1, off = 0;
 
-	setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &size, sizeof(size));
+	udp_buffer_set(fd);
 	if (setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)))
 		return -errno;
 	if (v6) {
@@ -147,28 +158,55 @@ static int option_set(const struct group_socket *s, const struct group *g, uint3
 {
 	struct ip_mreqn m4 = { .imr_ifindex = (int)ifindex };
 	struct ipv6_mreq m6 = { .ipv6mr_interface = ifindex };
+	union ibv_gid a;
 	int ret;
 
+	udp_group_address(&g->gid, s->v6, &a);
 	if (s->v6) {
-		memcpy(&m6.ipv6mr_multiaddr, g->gid.raw, 16);
+		memcpy(&m6.ipv6mr_multiaddr, a.raw, 16);
 		ret = setsockopt(s->s.fd, IPPROTO_IPV6,
 				 join ? IPV6_ADD_MEMBERSHIP : IPV6_DROP_MEMBERSHIP, &m6,
 				 sizeof(m6));
 	} else {
-		udp_group_v4(&g->gid, &m4.imr_multiaddr);
+		memcpy(&m4.imr_multiaddr, a.raw + 12, 4);
 		ret = setsockopt(s->s.fd, IPPROTO_IP,
 				 join ? IP_ADD_MEMBERSHIP : IP_DROP_MEMBERSHIP, &m4,
 				 sizeof(m4));
 	}
-	/* Another group of the CQ may have the same IPv4 address. */
+	/* Another group of the CQ may have the same address. */
 	return ret && !(join && errno == EADDRINUSE) ? -errno : 0;
 }
 
+static bool same_address(const struct group *a, const struct group *b, bool v6)
+{
+	union ibv_gid x, y;
+
+	udp_group_address(&a->gid, v6, &x);
+	udp_group_address(&b->gid, v6, &y);
+	return !memcmp(&x, &y, sizeof(x));
+}
+
+/* A membership of g. ifindex 0: on any interface. */
 static struct membership *find(const struct group *g, bool v6, uint32_t ifindex)
 {
 	for (unsigned i = 0; i < g->n; i++)
 		if (g->m[i].on->v6 == v6 && (!ifindex || g->m[i].ifindex == ifindex))
 			return &g->m[i];
+	return NULL;
+}
+
+/* One of another group of the CQ that has the same address. */
+static struct membership *find_shared(const struct cq_groups *c, const struct group *g,
+				      bool v6, uint32_t ifindex)
+{
+	struct membership *m;
+	struct group *o;
+
+	list_for_each(o, &c->groups, link) {
+		m = o == g ? NULL : find(o, v6, ifindex);
+		if (m && same_address(o, g, v6))
+			return m;
+	}
 	return NULL;
 }
 
@@ -188,18 +226,18 @@ static int add_on(struct group *g, struct group_socket *s, uint32_t ifindex)
 	return 0;
 }
 
-/* The socket that has the group already, any that has room, or a new one. */
+/* On the socket that must have it, as two would get two copies of each datagram; else on any
+ * that has room, or a new one. */
 static int add(struct cq_groups *c, struct group *g, bool v6, uint32_t ifindex)
 {
-	struct membership *there = find(g, v6, 0);
+	struct membership *there = v6 ? find(g, v6, 0) : NULL;
 	struct group_socket *s;
 	int ret;
 
-	if (there) {
-		ret = add_on(g, there->on, ifindex);
-		if (v6 || ret != -ENOBUFS)
-			return ret;
-	}
+	if (!there)
+		there = find_shared(c, g, v6, v6 ? 0 : ifindex);
+	if (there)
+		return add_on(g, there->on, ifindex);
 	list_for_each(s, &c->sockets, link) {
 		if (s->v6 != v6)
 			continue;
@@ -241,24 +279,6 @@ static int join_all(struct cq_groups *c, struct group *g)
 	return g->n ? 0 : first;
 }
 
-/* Is the IPv4 group that stands for g also that of another one of the CQ, there? */
-static bool shared(const struct cq_groups *c, const struct group *g, const struct membership *m)
-{
-	struct in_addr mine, a;
-	struct group *o;
-
-	udp_group_v4(&g->gid, &mine);
-	list_for_each(o, &c->groups, link) {
-		udp_group_v4(&o->gid, &a);
-		if (o == g || m->on->v6 || a.s_addr != mine.s_addr)
-			continue;
-		for (unsigned i = 0; i < o->n; i++)
-			if (o->m[i].on == m->on && o->m[i].ifindex == m->ifindex)
-				return true;
-	}
-	return false;
-}
-
 static void group_free(struct cq_groups *c, struct group *g)
 {
 	for (unsigned i = 0; i < g->n; i++) {
@@ -266,7 +286,7 @@ static void group_free(struct cq_groups *c, struct group *g)
 
 		if (--s->members == 0)
 			socket_free(s);
-		else if (!shared(c, g, &g->m[i]))
+		else if (!find_shared(c, g, s->v6, g->m[i].ifindex))
 			option_set(s, g, g->m[i].ifindex, false);
 	}
 	list_del(&g->link);

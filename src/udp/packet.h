@@ -17,7 +17,7 @@ enum {
 /* What the trailer says beside version and fields. */
 enum packet_flag {
 	PACKET_CRC = 1,
-	PACKET_GROUP = 2, /* the MGID is in the packet: its address only stands for it */
+	PACKET_GROUP = 2, /* the MGID is in the packet, whose address only stands for it */
 	PACKET_LO6 = 4,	  /* the source GID is ::1, though the packet is from 127.0.0.1 */
 };
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Receiving. A turn is bounded: a flood costs the datagrams of its own socket, and leaves
  * the other sources of the CQ their turns. */
-#include "base/log.h"
+#include "base/state.h"
 #include "base/sys.h"
 #include "dev/gid.h"
 #include "dev/qpn.h"
@@ -17,6 +17,7 @@ enum {
 	BATCH = 16,
 	TURN = 4, /* batches */
 	DISCARD_MAX = 100000,
+	BUFFER = 32 << 20, /* used as it fills */
 	CONTROL = 128,
 };
 
@@ -32,7 +33,7 @@ struct staging {
 /* Idle ones of the process, and one for times without memory: a datagram at a time. */
 static _Atomic(struct staging *) idle[2];
 static _Alignas(struct staging) uint8_t spare[sizeof(struct staging) + PACKET_MAX + 1];
-static atomic_bool spare_taken;
+static atomic_bool spare_taken PROCESS_STATE;
 
 static struct staging *staging_get(void)
 {
@@ -135,10 +136,10 @@ static enum ud_counter addresses(const struct udp_socket *s, struct msghdr *m,
 	    (!s->group && (flags & PACKET_GROUP || qpn_port(h->dst_qpn) != s->port)))
 		return UD_DROP_FORMAT;
 	if (flags & PACKET_GROUP) {
-		struct in_addr want;
+		union ibv_gid want;
 
-		udp_group_v4(&h->dgid, &want);
-		if (!gid_is_v4(&to) || memcmp(to.raw + 12, &want, 4))
+		if (udp_group_address(&h->dgid, !gid_is_v4(&to), &want) ||
+		    memcmp(&want, &to, sizeof(to)))
 			return UD_DROP_FORMAT;
 		return UD_RECEIVED;
 	}
@@ -186,6 +187,15 @@ bool udp_receive(struct udp_socket *s)
 	}
 	staging_put(st);
 	return moved;
+}
+
+/* The second is for those who may exceed net.core.rmem_max. */
+void udp_buffer_set(int fd)
+{
+	int size = BUFFER;
+
+	setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &size, sizeof(size));
+	setsockopt(fd, SOL_SOCKET, SO_RCVBUFFORCE, &size, sizeof(size));
 }
 
 void udp_discard(int fd)

@@ -45,30 +45,23 @@ static bool is_loopback_v6(const union ibv_gid *gid)
 	return !memcmp(gid->raw, &in6addr_loopback, 16);
 }
 
-static void gid_set_v4(union ibv_gid *gid, struct in_addr a)
-{
-	struct sockaddr_in sin = { .sin_family = AF_INET, .sin_addr = a };
-
-	gid_from_addr((struct sockaddr *)&sin, gid);
-}
-
 /* An IPv6 group is an IPv4 one in packets that are from an IPv4 address, and on the loopback
  * interface, which has no IPv6 groups. */
 static void group_way(struct way *w)
 {
-	struct in_addr a;
+	struct sockaddr_in lo = { .sin_family = AF_INET,
+				  .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+	union ibv_gid group = w->to;
 
 	w->port = PORT_GROUPS;
-	if (gid_is_v4(&w->to) || !(gid_is_v4(&w->from) || is_loopback_v6(&w->from)))
-		return;
-	w->flags |= PACKET_GROUP;
-	udp_group_v4(&w->to, &a);
-	gid_set_v4(&w->to, a);
-	if (is_loopback_v6(&w->from)) {
+	if (is_loopback_v6(&w->from) && !gid_is_v4(&group)) {
 		w->flags |= PACKET_LO6;
-		a.s_addr = htonl(INADDR_LOOPBACK);
-		gid_set_v4(&w->from, a);
+		gid_from_addr((struct sockaddr *)&lo, &w->from);
 	}
+	if (gid_is_v4(&group) && !gid_is_v4(&w->from))
+		return; /* there is no way: way_find() */
+	if (!udp_group_address(&group, !gid_is_v4(&w->from), &w->to))
+		w->flags |= PACKET_GROUP;
 }
 
 static uint32_t scope_of(const struct ud_out *o)

@@ -58,10 +58,15 @@ bool udp_receive(struct udp_socket *s);
 /* Discards what has come; at most so much that a flood cannot hold the thread. */
 void udp_discard(int fd);
 
+/* As much memory for what has arrived as the host allows. */
+void udp_buffer_set(int fd);
+
 /* ---- mcast.c ---- */
 int udp_join(struct ud_qp *u, const union ibv_gid *group);
 void udp_leave(struct ud_qp *u, const union ibv_gid *group);
-/* The IPv4 group that stands for an IPv6 one where that cannot be used. */
-void udp_group_v4(const union ibv_gid *group, struct in_addr *out);
+/* The address that a group has in packets of IPv4 or IPv6, as a GID. False: it is not the
+ * group's own, and stands for it: the packet has the MGID, too. An IPv4 group has none in
+ * IPv6: all zero. */
+bool udp_group_address(const union ibv_gid *group, bool v6, union ibv_gid *out);
 
 #endif

@@ -471,15 +471,26 @@ static void an_ipv6_group_from_ipv6(void)
 	group("ff12:401b::78", true);
 }
 
+static void addresses_of_groups(void)
+{
+	union ibv_gid v4 = gid_of("::ffff:239.1.2.3"), g = gid_of("ff12::5"), a6;
+	union ibv_gid node = gid_of("ff01::5"), zero = gid_of("::");
+
+	CHECK(udp_group_address(&v4, false, &a6) && !memcmp(&a6, &v4, 16));
+	CHECK(!udp_group_address(&v4, true, &a6) && !memcmp(&a6, &zero, 16));
+	CHECK(udp_group_address(&g, true, &a6) && !memcmp(&a6, &g, 16));
+	CHECK(!udp_group_address(&g, false, &a6) && gid_is_v4(&a6) && a6.raw[12] == 239);
+	/* Its scope would keep it on the host. */
+	CHECK(!udp_group_address(&node, true, &a6) && !memcmp(&a6, &g, 16));
+}
+
 /* Who is in a group whose IPv4 address is that of another does not get the other's. */
 static void groups_are_told_apart(void)
 {
-	union ibv_gid g = gid_of("ff12:401b::77"), v4 = gid_of("::ffff:0.0.0.0");
-	struct in_addr in;
+	union ibv_gid g = gid_of("ff12:401b::77"), v4;
 	struct ibv_ah *ah;
 
-	udp_group_v4(&g, &in);
-	memcpy(v4.raw + 12, &in, 4);
+	CHECK(!udp_group_address(&g, false, &v4));
 	three();
 	ah = ah_to(a, slot_of(false), g);
 	CHECK_EQ(ibv_attach_mcast(b->qp, &g, 0), 0);
@@ -551,6 +562,7 @@ int main(int argc, char **argv)
 	T_RUN(an_ipv4_group);
 	T_RUN(an_ipv6_group_from_ipv4);
 	T_RUN(an_ipv6_group_from_ipv6);
+	T_RUN(addresses_of_groups);
 	T_RUN(groups_are_told_apart);
 	T_RUN(many_groups);
 	ctx_close();
