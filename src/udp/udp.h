@@ -60,6 +60,9 @@ bool udp_receive(struct udp_socket *s);
 /* Discards what has come; at most so much that a flood cannot hold the thread. */
 void udp_discard(int fd);
 
+/* As much memory for what has arrived as the host allows. */
+void udp_buffer_set(int fd);
+
 /* ---- mcast.c ---- */
 int udp_join(struct ud_qp *u, const union ibv_gid *group);
 void udp_leave(struct ud_qp *u, const union ibv_gid *group);
