@@ -113,7 +113,8 @@ struct ud_carrier {
 	 * happened, and the protocol uses send(). May be NULL. */
 	bool (*post)(struct ud_qp *u, void *peer, const struct ud_out *out);
 	/* Everything that was taken is published: the sender of a chain of work requests
-	 * has come to its end. May be NULL. */
+	 * has come to its end. Only for QPs of which the carrier has something (ud_priv()).
+	 * May be NULL. */
 	void (*flush)(struct ud_qp *u);
 
 	/* The QP receives what is sent to the group, or does not any more. NULL in all but
