@@ -15,7 +15,7 @@
 
 extern const struct ud_carrier udp_carrier;
 
-enum { UDP_RECEIVE_BUFFER = 8 << 20 }; /* asked for: base/rcvbuf.h */
+enum { UDP_RECEIVE_BUFFER = 32 << 20 }; /* asked for: base/rcvbuf.h */
 
 /* A UDP socket that datagrams come from. */
 struct udp_socket {
