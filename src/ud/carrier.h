@@ -12,8 +12,8 @@
  * Order. Datagrams of one QP to another one arrive in the order of posting, unless the
  * network reorders them. When another carrier becomes the better one for a peer process,
  * the protocol sends a *mark* by the old one, keeps back what follows for that process
- * until the mark was answered (or UD_MARK_TRIES marks were not), and then changes over
- * (ud/path.c). So a carrier only has to keep the order itself.
+ * until the mark was answered, and then changes over; if UD_MARK_TRIES marks were not, it goes
+ * on as before and tries again later (ud/path.c). So a carrier only has to keep the order itself.
  *
  * Locks, outer first: ud_qp.tx_lock, a carrier's locks for sending; a carrier's locks for
  * receiving, ud_qp.rx_lock; then qp->lock. Sending into this process takes the receiver's
@@ -113,7 +113,8 @@ struct ud_carrier {
 	 * happened, and the protocol uses send(). May be NULL. */
 	bool (*post)(struct ud_qp *u, void *peer, const struct ud_out *out);
 	/* Everything that was taken is published: the sender of a chain of work requests
-	 * has come to its end. May be NULL. */
+	 * has come to its end. Only for QPs of which the carrier has something (ud_priv()).
+	 * May be NULL. */
 	void (*flush)(struct ud_qp *u);
 
 	/* The QP receives what is sent to the group, or does not any more. NULL in all but

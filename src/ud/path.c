@@ -5,9 +5,10 @@
  * that is used for the first time takes the preferred carrier that reaches the peer. One that
  * is in use changes to a preferred carrier only when everything that it has sent by the old
  * one was received: datagrams of the two would overtake each other. So a mark is sent behind
- * them, and the send queue waits for the answer. It waits for UD_MARK_TRIES * UD_MARK_MS at
- * most, as a datagram may be lost, and this one is no other. To a carrier that is not
- * preferred a path changes at once: the old one carries nothing any more. */
+ * them, and the send queue waits for the answer: for UD_MARK_TRIES * UD_MARK_MS at most. A peer
+ * that has not answered then may stand still, with datagrams of the old carrier still before
+ * it, so the path keeps that one, and the change is tried again later. To a carrier that is
+ * not preferred a path changes at once: the old one carries nothing any more. */
 #include "base/state.h"
 #include "dev/gid.h"
 #include "ud/ud.h"
@@ -15,6 +16,9 @@
 #include <netinet/in.h>
 #include <stdlib.h>
 #include <string.h>
+
+#define PUT_OFF_FIRST (50 * MSEC)
+#define PUT_OFF_LAST  (3200 * MSEC)
 
 /* Grows with each ud_paths_changed(); never 0, which is that of a path that has not asked. */
 _Atomic uint32_t ud_path_changes PROCESS_STATE = 1;
@@ -56,7 +60,7 @@ static void hold_clear(struct ud_qp *u)
 		ud_put(u); /* not the last: the caller has one */
 }
 
-/* The path changes over. */
+/* Everything that went by the old carrier was received: the path changes over. */
 static void hold_end(struct ud_qp *u)
 {
 	struct ud_hold *h = &u->hold;
@@ -65,6 +69,7 @@ static void hold_end(struct ud_qp *u)
 	let_go(h->path);
 	h->path->by = h->to;
 	h->path->peer = h->peer;
+	h->path->put_off = 0;
 	hold_clear(u);
 }
 
@@ -74,6 +79,20 @@ static void hold_cancel(struct ud_qp *u)
 	lock_assert_held(&u->tx_lock);
 	peer_drop(u->hold.to, u->hold.peer);
 	hold_clear(u);
+}
+
+/* The same, as nobody knows whether everything was received. */
+static void hold_give_up(struct ud_qp *u)
+{
+	struct ud_path *p = u->hold.path;
+
+	lock_assert_held(&u->tx_lock);
+	p->put_off = p->put_off ? 2 * p->put_off : PUT_OFF_FIRST;
+	if (p->put_off > PUT_OFF_LAST)
+		p->put_off = PUT_OFF_LAST;
+	p->not_before = loop_now() + p->put_off;
+	p->asked = 0;
+	hold_cancel(u);
 }
 
 static void forget(struct ud_qp *u, struct ud_path *p)
@@ -193,6 +212,7 @@ static void ask(struct ud_qp *u, struct ud_path *p, uint32_t qpn)
 	int by;
 
 	lock_assert_held(&u->tx_lock);
+	p->not_before = 0;
 	p->asked = atomic_load(&ud_path_changes);
 	by = choose(u, p, qpn, &peer);
 	if (h->path == p && h->to == by) { /* it waits on */
@@ -211,6 +231,14 @@ static void ask(struct ud_qp *u, struct ud_path *p, uint32_t qpn)
 	p->peer = peer;
 }
 
+/* Answers have changed, or a change was given up a while ago. */
+static bool may_ask(const struct ud_path *p)
+{
+	if (p->asked == ud_path_changes_now())
+		return false;
+	return !p->not_before || loop_now() >= p->not_before;
+}
+
 enum ud_ready ud_path_ready(struct ud_qp *u, struct ud_path *p, uint32_t qpn)
 {
 	struct ud_hold *h = &u->hold;
@@ -218,12 +246,16 @@ enum ud_ready ud_path_ready(struct ud_qp *u, struct ud_path *p, uint32_t qpn)
 	lock_assert_held(&u->tx_lock);
 	if (p == &u->group)
 		return UD_READY;
-	if (p->asked != ud_path_changes_now())
+	if (may_ask(p))
 		ask(u, p, qpn);
 	if (h->path != p)
 		return UD_READY;
-	if (atomic_load(&u->marked) == h->token || (h->due && h->tries == UD_MARK_TRIES)) {
+	if (atomic_load(&u->marked) == h->token) {
 		hold_end(u);
+		return UD_READY;
+	}
+	if (h->due && h->tries == UD_MARK_TRIES) {
+		hold_give_up(u);
 		return UD_READY;
 	}
 	return h->due ? UD_MARK_DUE : UD_WAIT;
@@ -232,6 +264,8 @@ enum ud_ready ud_path_ready(struct ud_qp *u, struct ud_path *p, uint32_t qpn)
 void ud_path_lost(struct ud_qp *u, struct ud_path *p)
 {
 	lock_assert_held(&u->tx_lock);
-	if (p != &u->group)
+	if (p != &u->group) {
 		p->asked = 0;
+		p->not_before = 0;
+	}
 }

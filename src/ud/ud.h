@@ -33,6 +33,9 @@ struct ud_path {
 	int by;
 	void *peer;	/* of carrier `by` */
 	uint32_t asked; /* ud_path_changes when the carriers were asked */
+	/* A change of carriers was given up: not to be tried again before this (loop_now()),
+	 * and how long it is put off the next time. */
+	uint64_t not_before, put_off;
 };
 
 /* Why ud_run() is called. */

@@ -15,7 +15,7 @@
 
 extern const struct ud_carrier udp_carrier;
 
-enum { UDP_RECEIVE_BUFFER = 8 << 20 }; /* asked for: base/rcvbuf.h */
+enum { UDP_RECEIVE_BUFFER = 32 << 20 }; /* asked for: base/rcvbuf.h */
 
 /* A UDP socket that datagrams come from. */
 struct udp_socket {
@@ -60,6 +60,9 @@ int udp_send(struct ud_qp *u, void *peer, struct ud_out *out, unsigned n);
 bool udp_receive(struct udp_socket *s);
 /* Discards what has come; at most so much that a flood cannot hold the thread. */
 void udp_discard(int fd);
+
+/* As much memory for what has arrived as the host allows. */
+void udp_buffer_set(int fd);
 
 /* ---- mcast.c ---- */
 int udp_join(struct ud_qp *u, const union ibv_gid *group);

@@ -363,6 +363,38 @@ static void nobody_waits_for_room(void)
 	end_free(a);
 }
 
+/* A child knows nothing of its parent's QPs and groups, and makes its own. */
+static void in_a_child(void)
+{
+	union ibv_gid g = gid_of("::ffff:239.77.1.9");
+	struct end *mine;
+	int status = -1;
+	pid_t pid;
+
+#ifdef LOCK_PTHREAD
+	SKIP_IF(true, "the thread sanitizer allows no thread in a child");
+#endif
+	mine = end_up();
+	CHECK_EQ(ibv_attach_mcast(mine->qp, &g, 0), 0);
+	pid = fork();
+	if (!pid) {
+		the_ctx = NULL;
+		a = end_up();
+		what_leaves(false);
+		what_arrives(false);
+		CHECK_EQ(ibv_attach_mcast(a->qp, &g, 0), 0);
+		CHECK_EQ(ibv_detach_mcast(a->qp, &g, 0), 0);
+		end_free(a);
+		_exit(t_.bad);
+	}
+	CHECK_EQ(waitpid(pid, &status, 0), pid);
+	CHECK_EQ(status, 0);
+	a = mine;
+	what_arrives(false);
+	CHECK_EQ(ibv_detach_mcast(mine->qp, &g, 0), 0);
+	end_free(mine);
+}
+
 /* The loop thread receives for those who wait for an event. */
 static void events(void)
 {
@@ -623,6 +655,7 @@ int main(int argc, char **argv)
 	T_RUN(to_nobody);
 	T_RUN(nobody_waits_for_room);
 	T_RUN(events);
+	T_RUN(in_a_child);
 	if (getenv("ANYRDMA_CRC"))
 		T_RUN(crc_inside);
 	else

@@ -157,6 +157,8 @@ perftest_ud_table() {
 	host	send	bw,lat	UD	-n 100 -s 64 -e -R
 	host	send	bw,lat	UD	-n 100 -s 64 --inline_recv=64
 	host	send	bw,lat	UD	-n 100 -s 64 -I 64
+	both	send	bw	UD	-n 50 -s 1024 -g -M 0:0:0:0:0:0:0:0:0:0:255:255:239:1:2:3
+	host	send	lat	UD	-n 50 -s 64 -g -M 0:0:0:0:0:0:0:0:0:0:255:255:239:1:2:3
 	host	send	bw	UD	-n 100 -s 1024 -b
 	full	send	bw	UD	-n 100 -s 1024 -b -R
 	host	send	bw	UD	-n 128 -s 64 -l 8

@@ -258,6 +258,39 @@ static void stopped_before_the_first(void)
 	finish(&p, 1);
 }
 
+/* Stopped for a while soon after the first datagram, when the way may be changing: what went
+ * the old way, and waits there, comes before what goes the new one. */
+static void stopped_while_the_way_changes(void)
+{
+	unsigned rounds = conf_rounds(24, 400);
+	struct numbered n;
+	struct peer p;
+
+	start();
+	num_open(&n, RECVS);
+	for (unsigned i = 0; i < rounds; i++) {
+		uint32_t seq = 0, qpn;
+
+		atomic_store(&board->over, false);
+		atomic_store(&board->got[0][0], 0);
+		p = peer_start(receiver, (void *)0);
+		peer_hear(&p, 'r');
+		qpn = atomic_load(&board->qpn[0]);
+		for (; seq < 1 + i % 6; seq++)
+			num_send(&n, qpn, 0, seq);
+		usleep(i / 6 * 150); /* time is the point, here and below */
+		peer_stop(&p);
+		for (int k = 0; k < 60; k++) {
+			num_send(&n, qpn, 0, seq++);
+			usleep(1000);
+		}
+		peer_go_on(&p);
+		numbers(&n, 0, 0, &seq, 100);
+		finish(&p, 1);
+	}
+	num_free(&n);
+}
+
 /* Who sends hears nothing of a receiver's death; another one is reached as before. */
 static void killed_receiver(void)
 {
@@ -346,6 +379,9 @@ static void same_number(bool kill)
 	struct numbered n;
 	struct peer p;
 
+#ifdef CONF_TSAN
+	SKIP("TSan: no new threads in a child of threads");
+#endif
 	if (!conf_user_device())
 		SKIP("QP numbers are not ports here");
 	two_ports();
@@ -391,6 +427,9 @@ static void forked(void)
 	pid_t pid;
 	int status;
 
+#ifdef CONF_TSAN
+	SKIP("TSan: no new threads in a child of threads");
+#endif
 	if (!conf_user_device())
 		SKIP("the child has the parent's device");
 	start();
@@ -436,6 +475,7 @@ static const struct conf_case cases[] = {
 	CASE(without_waiting),
 	CASE(stopped_receiver),
 	CASE(stopped_before_the_first),
+	LONG_CASE(stopped_while_the_way_changes, 60),
 	CASE(killed_receiver),
 	CASE(killed_sender),
 	CASE(same_number_after_a_kill),

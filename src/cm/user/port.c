@@ -53,6 +53,13 @@ bool sa_loopback(const struct sockaddr *sa)
 	return IN6_IS_ADDR_LOOPBACK(&in6(sa)->sin6_addr);
 }
 
+bool sa_group(const struct sockaddr *sa)
+{
+	if (sa->sa_family == AF_INET)
+		return IN_MULTICAST(ntohl(in4(sa)->sin_addr.s_addr));
+	return IN6_IS_ADDR_MULTICAST(&in6(sa)->sin6_addr);
+}
+
 uint16_t sa_port(const struct sockaddr *sa)
 {
 	return ntohs(sa->sa_family == AF_INET ? in4(sa)->sin_port : in6(sa)->sin6_port);

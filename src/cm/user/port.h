@@ -80,6 +80,7 @@ uint16_t port_number(void);
 /* Socket address helpers. */
 bool sa_any(const struct sockaddr *sa);
 bool sa_loopback(const struct sockaddr *sa);
+bool sa_group(const struct sockaddr *sa); /* multicast */
 uint16_t sa_port(const struct sockaddr *sa); /* host order */
 void sa_set_port(struct sockaddr *sa, uint16_t port);
 socklen_t sa_len(const struct sockaddr *sa); /* 0: other family */

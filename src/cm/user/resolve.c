@@ -215,8 +215,9 @@ static int resolve_locked(struct user_id *u, const struct sockaddr *src,
 	char text[PORT_ADDR_STR];
 	int ret;
 
-	/* Loopback means "any device" in a bind, so the route decides. */
-	if (owns && sa_loopback(want))
+	/* Loopback means "any device" in a bind, so the route decides; but no route leads from
+	 * there to a group, and who names it means the members on this host. */
+	if (owns && sa_loopback(want) && !sa_group(dst))
 		want = NULL;
 	if (want && want->sa_family != dst->sa_family)
 		return log_refuse(EINVAL, "source family %d, destination family %d",
