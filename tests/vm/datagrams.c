@@ -454,8 +454,7 @@ static void datagrams(const char *addr, const char *group, const char *port)
 			put(TO_GROUP, i / EACH_FOR_GROUP, data->context, GROUP_QPN);
 		out = wait_answers(out + 1, WINDOW);
 	}
-	wait_answers(1, 1);
-	wait_answers(1, 1);
+	wait_answers(DATAGRAMS, 1); /* until nothing has come for long */
 }
 
 static const char *judge(const struct seen *s, enum kind kind, const char *words)
