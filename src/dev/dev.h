@@ -8,9 +8,12 @@
  *	qp->modify_lock			one ibv_modify_qp() at a time
  *	[match.lock			rc/match.c]
  *	[setups.lock			shm/setup.h]
+ *	[udp.lock; mcast.lock		udp/carrier.c; udp/mcast.c]
  *	poll_group.lock			poll.c
  *	[link.rx_lock			shm/link.h]
- *	[the transport's: stream.lock	rc/stream.h]
+ *	[the transport's: stream.lock	rc/stream.h; or, of datagrams:
+ *	 ud_qp.tx_lock, and inside that of another QP:
+ *	 ud_qp.rx_lock			ud/ud.h]
  *	qp->lock
  *	[link.tx_lock			shm/link.h]
  *	xrc.lock			xrc.c
@@ -23,6 +26,13 @@
  * (share.c); gid_lock (gid.c). Outside of evq.lock, and otherwise alone: device_lock
  * (device.c). Alone: qpns.lock (qpn.c), null_lock (null.c). Inside modify_lock, and otherwise
  * alone: groups.lock (mcast.c).
+ *
+ * Of datagrams: udp.lock and mcast.lock are outside of poll_group.lock, as a source is added and
+ * removed with them. What a poller runs with poll_group.lock or link.rx_lock only tries tx_lock:
+ * it is waited for with modify_lock alone (ud/transport.c). Inside tx_lock, and otherwise alone:
+ * udp_port.lock (also inside poll_group.lock). Inside tx_lock and link.rx_lock, and otherwise
+ * alone: routes.lock (shm/dgram_route.c). Innermost: the locks of ud/table.c, groups.lock of
+ * ud/group.c, ud_qp.answers_lock.
  *
  * No lock is held while another thread is waited for, but for two waits that are bounded
  * (mr.c; mw.c holds bind_lock meanwhile). There are no callbacks of the application. */

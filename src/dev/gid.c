@@ -198,7 +198,7 @@ static void again_fire(struct loop_timer *t)
 }
 
 /* The kernel tells of a change once: without memory it is looked at later. */
-static struct loop_timer again = { .fire = again_fire };
+static struct loop_timer again PROCESS_STATE = { .fire = again_fire };
 
 void gid_refresh(void)
 {

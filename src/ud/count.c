@@ -28,6 +28,7 @@ const char *ud_counter_name(enum ud_counter which)
 		[UD_DROP_FORMAT] = "ud_drop_format",
 		[UD_DROP_CRC] = "ud_drop_crc",
 		[UD_DROP_SOURCE] = "ud_drop_source",
+		[UD_DROP_ADDRESS] = "ud_drop_address",
 		[UD_DROP_NO_QP] = "ud_drop_no_qp",
 		[UD_DROP_STATE] = "ud_drop_state",
 		[UD_DROP_QKEY] = "ud_drop_qkey",

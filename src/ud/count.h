@@ -12,6 +12,7 @@ enum ud_counter {
 	UD_DROP_FORMAT,	 /* not a datagram of ours */
 	UD_DROP_CRC,	 /* its CRC is wrong */
 	UD_DROP_SOURCE,	 /* its UDP port is not that of the QP number it claims */
+	UD_DROP_ADDRESS, /* it was sent to no address of the GID table */
 	UD_DROP_NO_QP,	 /* no UD QP has the number, or no member of the group is left */
 	UD_DROP_STATE,	 /* the QP does not receive in its state */
 	UD_DROP_QKEY,	 /* wrong Q_Key */

@@ -59,8 +59,7 @@ static bool unblock(struct udp_port *p)
 	lock_get(&p->lock);
 	while ((n = list_pop(&p->blocked)))
 		list_add_tail(&all, n);
-	if (!list_empty(&all))
-		poll_mod(&p->s.src, EPOLLIN);
+	poll_mod(&p->s.src, EPOLLIN); /* who waited may have been destroyed since */
 	/* An end is freed by detach() alone, which takes it off its list with this lock. */
 	while ((n = list_pop(&all))) {
 		struct ud_qp *u = list_entry(n, struct udp_end, blocked)->u;

@@ -280,16 +280,21 @@ static int join_all(struct cq_groups *c, struct group *g)
 	return g->n ? 0 : first;
 }
 
+static void membership_drop(const struct cq_groups *c, struct group *g, unsigned i)
+{
+	struct membership m = g->m[i];
+
+	g->m[i] = g->m[--g->n];
+	if (--m.on->members == 0)
+		socket_free(m.on);
+	else if (!find_shared(c, g, m.on->v6, m.ifindex))
+		option_set(m.on, g, m.ifindex, false);
+}
+
 static void group_free(struct cq_groups *c, struct group *g)
 {
-	for (unsigned i = 0; i < g->n; i++) {
-		struct group_socket *s = g->m[i].on;
-
-		if (--s->members == 0)
-			socket_free(s);
-		else if (!find_shared(c, g, s->v6, g->m[i].ifindex))
-			option_set(s, g, g->m[i].ifindex, false);
-	}
+	while (g->n)
+		membership_drop(c, g, g->n - 1);
 	list_del(&g->link);
 	free(g->m);
 	free(g);
@@ -299,6 +304,25 @@ static void group_free(struct cq_groups *c, struct group *g)
 	}
 }
 
+static bool has_address(const struct membership *m)
+{
+	struct gid_slot s;
+
+	for (unsigned i = 0; i < gid_count(); i++)
+		if (gid_get(i, &s) && s.ifindex == m->ifindex &&
+		    gid_is_v4(&s.gid) == !m->on->v6)
+			return true;
+	return false;
+}
+
+/* Leaves the group where join_all() would not join it any more. */
+static void leave_old(const struct cq_groups *c, struct group *g)
+{
+	for (unsigned i = g->n; i-- > 0;)
+		if (!has_address(&g->m[i]))
+			membership_drop(c, g, i);
+}
+
 static void interfaces_changed(void)
 {
 	struct cq_groups *c;
@@ -306,8 +330,10 @@ static void interfaces_changed(void)
 
 	lock_get(&mcast.lock);
 	list_for_each(c, &mcast.cqs, link)
-		list_for_each(g, &c->groups, link)
+		list_for_each(g, &c->groups, link) {
+			leave_old(c, g);
 			join_all(c, g);
+		}
 	lock_put(&mcast.lock);
 }
 

@@ -78,8 +78,23 @@ static bool is_loopback_v4(const union ibv_gid *gid)
 	return gid_is_v4(gid) && gid->raw[12] == 127;
 }
 
+/* The kernel takes what is for the host; the device has the addresses of its GID table. One
+ * that was removed from it may be taken for one for a while, if the host still has it. */
+static bool is_ours(struct udp_socket *s, const union ibv_gid *to)
+{
+	struct sockaddr_storage ss;
+
+	if (!memcmp(&s->ours, to, sizeof(*to)))
+		return true;
+	gid_to_addr(to, 0, 0, &ss);
+	if (gid_of_addr((struct sockaddr *)&ss) < 0)
+		return false;
+	s->ours = *to;
+	return true;
+}
+
 /* Fills the GIDs. UD_RECEIVED if the datagram may be delivered, or why it is dropped. */
-static enum ud_counter addresses(const struct udp_socket *s, struct msghdr *m,
+static enum ud_counter addresses(struct udp_socket *s, struct msghdr *m,
 				 struct ud_head *h, unsigned flags)
 {
 	const struct sockaddr_storage *from = m->msg_name;
@@ -98,6 +113,8 @@ static enum ud_counter addresses(const struct udp_socket *s, struct msghdr *m,
 	if (s->group != (h->dst_qpn == UD_MCAST_QPN) ||
 	    (!s->group && (flags & PACKET_GROUP || qpn_port(h->dst_qpn) != s->port)))
 		return UD_DROP_FORMAT;
+	if (!s->group && !is_ours(s, &to))
+		return UD_DROP_ADDRESS;
 	if (flags & PACKET_GROUP) {
 		union ibv_gid want;
 
@@ -110,7 +127,7 @@ static enum ud_counter addresses(const struct udp_socket *s, struct msghdr *m,
 	return UD_RECEIVED;
 }
 
-static void packet_in(const struct udp_socket *s, struct mmsghdr *m)
+static void packet_in(struct udp_socket *s, struct mmsghdr *m)
 {
 	enum ud_counter what = UD_DROP_FORMAT;
 	const uint8_t *payload = NULL;

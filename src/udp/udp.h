@@ -24,6 +24,7 @@ struct udp_socket {
 	uint16_t port;
 	struct dev_cq *cq; /* whose pollers receive */
 	struct poll_source src;
+	union ibv_gid ours; /* where the last datagram was sent to; the poll group's lock */
 };
 
 /* The socket of a port of QP numbers: dev/qpn.h owns the descriptor. It is in the poll group

@@ -8,6 +8,7 @@
 #include "udp/packet.h"
 #include "udp/udp.h"
 
+#include <sys/epoll.h>
 #include <sys/wait.h>
 
 static struct end *a;
@@ -301,6 +302,28 @@ static void what_is_not_believed(void)
 	close(liar.fd);
 }
 
+/* The table has ::1 alone: what comes to another address of the host is not for the device.
+ * This case runs in a process of its own. */
+static void another_address_inside(void)
+{
+	struct peer p4 = peer_new(false), p6 = peer_new(true);
+	struct ibv_wc wc;
+
+	a = end_up();
+	CHECK_EQ(recv_at(a, 0, 300), 0);
+	count_from_here();
+	peer_send(&p4, a, 1);
+	CHECK(T_WAIT(nothing(a->rcq) && counted(UD_DROP_ADDRESS) == 1, PATIENCE_MS));
+	peer_send(&p6, a, 2);
+	REQUIRE(poll_for(a->rcq, &wc));
+	CHECK_EQ(wc.byte_len, 42);
+	peer_send(&p4, a, 3);
+	CHECK(T_WAIT(nothing(a->rcq) && counted(UD_DROP_ADDRESS) == 2, PATIENCE_MS));
+	end_free(a);
+	close(p4.fd);
+	close(p6.fd);
+}
+
 /* Nobody listens there: ICMP says so, and nothing happens to the QP. */
 static void to_nobody(void)
 {
@@ -356,6 +379,20 @@ static void in_a_child(void)
 	what_arrives(false);
 	CHECK_EQ(ibv_detach_mcast(mine->qp, &g, 0), 0);
 	end_free(mine);
+}
+
+/* Who waited for room to send was destroyed: nobody watches for room any more. */
+static void nobody_waits_for_room(void)
+{
+	struct udp_port *p;
+
+	a = end_up();
+	p = udp_end_of(end_ud(a))->port;
+	lock_get(&p->lock);
+	CHECK_EQ(poll_mod(&p->s.src, EPOLLIN | EPOLLOUT), 0);
+	lock_put(&p->lock);
+	CHECK(T_WAIT(atomic_load(&p->s.src.events) == EPOLLIN, PATIENCE_MS));
+	end_free(a);
 }
 
 /* The loop thread receives for those who wait for an event. */
@@ -418,19 +455,30 @@ static void crc_inside(void)
 	close(p.fd);
 }
 
-static void with_a_crc(void)
+static void in_a_process(const char *name, const char *value)
 {
 	int status = -1;
 	pid_t pid = fork();
 
 	if (!pid) {
-		setenv("ANYRDMA_CRC", "on", 1);
+		setenv(name, value, 1);
 		dup2(STDERR_FILENO, STDOUT_FILENO); /* its TAP is not this program's */
-		execl("/proc/self/exe", "udp", "crc_inside", NULL);
+		execl("/proc/self/exe", "udp", "inside", NULL);
 		_exit(9);
 	}
 	CHECK_EQ(waitpid(pid, &status, 0), pid);
 	CHECK_EQ(status, 0);
+}
+
+static void with_a_crc(void)
+{
+	in_a_process("ANYRDMA_CRC", "on");
+}
+
+static void to_another_address(void)
+{
+	SKIP_IF(slot_of(true) < 0, "no ::1 here");
+	in_a_process("ANYRDMA_ADDR", "::1");
 }
 
 /* ---- groups --------------------------------------------------------------------------- */
@@ -594,6 +642,11 @@ int main(int argc, char **argv)
 {
 	t_init(argc, argv);
 	ctx();
+	if (getenv("ANYRDMA_ADDR")) {
+		T_RUN(another_address_inside);
+		ctx_close();
+		return t_done();
+	}
 	T_RUN(over_ipv4);
 	T_RUN(over_ipv6);
 	T_RUN(batches);
@@ -601,12 +654,14 @@ int main(int argc, char **argv)
 	T_RUN(before_rtr);
 	T_RUN(what_is_not_believed);
 	T_RUN(to_nobody);
+	T_RUN(nobody_waits_for_room);
 	T_RUN(events);
 	T_RUN(in_a_child);
 	if (getenv("ANYRDMA_CRC"))
 		T_RUN(crc_inside);
 	else
 		T_RUN(with_a_crc);
+	T_RUN(to_another_address);
 	T_RUN(an_ipv4_group);
 	T_RUN(an_ipv6_group_from_ipv4);
 	T_RUN(an_ipv6_group_from_ipv6);

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Groups by verbs alone: who is a member gets a copy of what others send, in the same process
  * and in others, until it leaves or dies. */
+#include "../inuse.h"
 #include "numbered.h"
 
 #include <arpa/inet.h>
+#include <sched.h>
 #include <sys/mman.h>
 
 enum { RECVS = 128, GROUPS = 64, MEMBERS = 4, GROUP_QPN = 0xffffff };
@@ -323,6 +325,56 @@ static void both_send(void)
 	}
 }
 
+/* ---- interfaces ----------------------------------------------------------------------- */
+
+enum { ROUNDS = 30, ADDRESS = 0x0a4d0901 /* 10.77.9.1 */ };
+
+static bool has_address(struct ibv_context *ctx)
+{
+	uint32_t want = htonl(ADDRESS);
+	union ibv_gid g;
+
+	for (int i = 0; i < 64; i++)
+		if (!ibv_query_gid(ctx, 1, i, &g) && g.raw[11] == 0xff &&
+		    !memcmp(g.raw + 12, &want, 4))
+			return true;
+	return false;
+}
+
+/* Interfaces with addresses that come and go, as those of containers, leave nothing behind in
+ * the member of a group. */
+static void interfaces_come_and_go(void)
+{
+	struct numbered n[2];
+	struct ibv_ah *ah;
+	int fds;
+
+	if ((unshare(CLONE_NEWNET) && unshare(CLONE_NEWUSER | CLONE_NEWNET)) ||
+	    system("ip link set lo up"))
+		SKIP("no network namespace of our own: %s", strerror(errno));
+	for (int i = 0; i < 2; i++)
+		num_open(&n[i], RECVS);
+	OK(attach(&n[1], 0));
+	fds = inuse_fds();
+	for (int i = 0; i < ROUNDS; i++) {
+		if (system("ip link add v0 type veth peer name v1 && "
+			   "ip addr add 10.77.9.1/24 dev v0 && "
+			   "ip link set v1 up && ip link set v0 up"))
+			SKIP("no interfaces can be made");
+		WAIT_FOR(has_address(n[0].ctx));
+		OK(system("ip link del v0"));
+		WAIT_FOR(!has_address(n[0].ctx));
+	}
+	WAIT_FOR(inuse_fds() == fds);
+	ah = group_ah(&n[0], 0);
+	num_send_to(&n[0], ah, GROUP_QPN, 0, 0);
+	num_await(&n[1]);
+	OK(ibv_destroy_ah(ah));
+	OK(detach(&n[1], 0));
+	for (int i = 0; i < 2; i++)
+		num_free(&n[i]);
+}
+
 static const struct conf_case cases[] = {
 	CASE(every_member_but_the_sender),
 	CASE(leaving_and_keys),
@@ -330,5 +382,6 @@ static const struct conf_case cases[] = {
 	CASE(many_groups_of_one_qp),
 	CASE(members_in_other_processes),
 	CASE(both_send),
+	CASE(interfaces_come_and_go),
 };
 CONF_MAIN(cases)

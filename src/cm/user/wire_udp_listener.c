@@ -15,10 +15,12 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/random.h>
 #include <unistd.h>
 
 enum {
-	BUCKETS = 256,
+	BUCKET_BITS = 8,
+	BUCKETS = 1 << BUCKET_BITS,
 	PACKETS_PER_TURN = 256,
 	ANSWERS_MAX = 8192, /* kept by a listener; the oldest go first */
 	ANSWER_MS = 60000,  /* how long; a request is repeated for about as long */
@@ -48,6 +50,7 @@ struct udp_listener {
 	uint32_t waiting_count, answered_count;
 	struct list waiting, answered; /* oldest first */
 	struct list bucket[BUCKETS];
+	uint64_t secret; /* of bucket_of() */
 	uint64_t said_at; /* ns: when the log told of requests that are none, */
 	uint32_t unsaid;  /* and how many came since */
 };
@@ -79,9 +82,22 @@ static void listener_done(struct loop_fd *lf)
 	listener_put(container_of(lf, struct udp_listener, lf));
 }
 
-static struct list *bucket_of(struct udp_listener *l, uint64_t number)
+/* Peers choose numbers, and forge addresses: without the secret nobody can have all of his
+ * requests in one bucket, where each new one is compared with those before it. */
+static struct list *bucket_of(struct udp_listener *l, const struct sockaddr_in6 *peer,
+			      uint64_t number)
 {
-	return &l->bucket[number % BUCKETS];
+	const struct sockaddr *sa = (const struct sockaddr *)peer;
+	uint64_t addr[2] = { 0, 0 }, h = number;
+
+	if (sa->sa_family == AF_INET)
+		memcpy(addr, &((const struct sockaddr_in *)sa)->sin_addr, 4);
+	else
+		memcpy(addr, &peer->sin6_addr, 16);
+	h = h * l->secret + addr[0];
+	h = h * l->secret + addr[1];
+	h = h * l->secret + sa_port(sa);
+	return &l->bucket[h * l->secret >> (64 - BUCKET_BITS)];
 }
 
 static void exchange_free(struct udp_listener *l, struct udp_exchange *x) REQUIRES(l->lock)
@@ -204,7 +220,7 @@ static bool repeated(struct udp_listener *l, const struct udp_io_packet *p, uint
 
 	lock_get(&l->lock);
 	forget_old(l);
-	list_for_each(x, bucket_of(l, number), bucket) {
+	list_for_each(x, bucket_of(l, (const void *)&p->from, number), bucket) {
 		found = x->number == number && is_peer(x, p);
 		if (found && x->answered)
 			send_to(l, &x->local, &x->peer, x->rep, sizeof(x->rep));
@@ -300,7 +316,7 @@ int udp_attach(struct user_id *child, void *from)
 	child->wire = &x->head;
 	listener_get(l);
 	lock_get(&l->lock);
-	list_add_tail(bucket_of(l, x->number), &x->bucket);
+	list_add_tail(bucket_of(l, &x->peer, x->number), &x->bucket);
 	list_add_tail(&l->waiting, &x->age);
 	l->waiting_count++;
 	lock_put(&l->lock);
@@ -405,6 +421,9 @@ int udp_listen(struct user_id *u, struct user_wire_listener **out)
 	list_init(&l->answered);
 	for (unsigned i = 0; i < BUCKETS; i++)
 		list_init(&l->bucket[i]);
+	if (getrandom(&l->secret, sizeof(l->secret), GRND_NONBLOCK) != sizeof(l->secret))
+		l->secret = user_now();
+	l->secret |= 1;
 	l->lf = (struct loop_fd){ .fd = fd, .events = EPOLLIN, .ready = listener_ready };
 	ret = cm_dev->loop_fd_add(&l->lf);
 	if (ret) {
