@@ -11,6 +11,17 @@
 
 #include <arpa/inet.h>
 
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define SANITIZER 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define SANITIZER 1
+#endif
+#endif
+#ifndef SANITIZER
+#define SANITIZER 0
+#endif
+
 enum { KEPT = 1 << 16, QKEY = 0x11111111 };
 
 /* ---- the protocol above --------------------------------------------------------- */
@@ -266,7 +277,7 @@ static void an_unmapped_payload(void)
 	struct ud_out o[2];
 	unsigned n;
 
-	SKIP_IF(getenv("SANITIZE"), "a sanitizer handles faults here");
+	SKIP_IF(SANITIZER, "the sanitizer has the signal");
 	up();
 	n = delivered();
 	o[0] = out_of(mem, 8);
@@ -355,13 +366,13 @@ static void datagrams_wait_for_room(void)
 
 		far_stop();
 		n = fill(sent, round & 1 ? 4096 : 64);
-		CHECK(n > 40);
 		CHECK(atomic_load(&near->tx_waiting));
 		far_go();
 		sent += n;
 		/* In turn: only one that was unblocked may send again. */
 		CHECK(T_WAIT(atomic_load(&a.unblocked) == before + 1, PATIENCE_MS));
 	}
+	CHECK(sent > 2000);
 	CHECK(T_WAIT(delivered() == first + sent, PATIENCE_MS));
 	for (unsigned i = 0; i < sent; i++)
 		CHECK_EQ(got.imm[(first + i) % KEPT], i);

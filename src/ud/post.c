@@ -38,6 +38,7 @@ static bool post_one(struct ud_qp *u, struct wqe *w)
 	struct ud_out o;
 	bool taken;
 
+	lock_assert_held(&u->tx_lock);
 	lock_assert_held(&u->qp->lock);
 	if (!p || !ud_carriers[p->by]->post || w->length > mtu(u) ||
 	    !av_serves(w->av, u->qp) || !(w->is_inline || w->num_sge == 1 || !w->length))
@@ -72,6 +73,7 @@ static bool post_all(struct ud_qp *u)
 	struct dev_sq *sq = &u->qp->sq;
 	uint32_t first = sq->next;
 
+	lock_assert_held(&u->tx_lock);
 	lock_assert_held(&u->qp->lock);
 	if (u->blocked || u->hold.path || atomic_load_explicit(&u->todo, memory_order_relaxed))
 		return false;

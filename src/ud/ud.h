@@ -2,8 +2,9 @@
 /* Datagrams, whatever carries them: what the files of this layer share.
  *
  * transport.c the table for the device, and the life of a ud_qp; table.c QPs by number;
- * send.c takes WQEs and gives datagrams away, post.c short ones at once; path.c which carrier a destination is reached
- * by; deliver.c what arrives; group.c who gets what is sent to a group; count.c counters. */
+ * send.c takes WQEs and gives datagrams away, post.c short ones at once; path.c which
+ * carrier a destination is reached by; deliver.c what arrives; group.c who gets what is sent
+ * to a group; count.c counters. */
 #ifndef ANYRDMA_UD_UD_H
 #define ANYRDMA_UD_UD_H
 

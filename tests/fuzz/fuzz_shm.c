@@ -13,6 +13,9 @@
  * what it sends may be fetched from SOURCE. And it asks for the library's keys, which it gets
  * after the right proof and not before.
  *
+ * A UD QP receives, too: from ports that lead to the peer's process, which are those of
+ * F_LISTEN, and from no others.
+ *
  * Whatever it does: nothing outside the regions is written, every posted WR completes
  * exactly once and in order, another connection of the process works on, the link's
  * descriptor is closed when the peer's is, and all can be destroyed. */
@@ -24,6 +27,8 @@
 #include "shm/greeting.h"
 #include "victim.h"
 
+#include "dgrams.h"
+#include "offered.h"
 #include "passing.h"
 
 #include <fcntl.h>
@@ -59,6 +64,8 @@ enum act {
 	ACT_FAIL,     /* the QP goes to ERR */
 	ACT_BYE,      /* we end */
 	ACT_GRANT,    /* u8 type, u8 n, n x u8, u64 at, u64 word: with n descriptors */
+	ACT_DGRAM,    /* struct dgram_said: a datagram */
+	ACT_ANSWER,   /* send it datagrams; u8 err: may they come by the link? */
 	ACTS,
 };
 
@@ -76,19 +83,10 @@ enum {
 	LOW_PORT = 1,	   /* its QPs connect to us, ... */
 	HIGH_PORT = 65534, /* we to them; or one of the next lower ones */
 	HIGH_PORTS = 256,
-	SOURCE = 0x20000,  /* of what the library fetches */
-	KEY_GOOD = 0x177,
-	KEY_UNMAPPED = 0x277,
-	KEY_OTHER_PD = 0x377,
-	KEY_WINDOW = 0x477,
-	KEY_HUGE = 0x577,
-	PEER_PD = 7,
 	PROOF_WORD = 0x5eed,
 	TURNS = 50,
 	GRANT_TURNS = 400,
 };
-#define PEER_SHARE_ID (1ull << 32 | 1)
-
 /* Another connection, and the address of all. */
 static struct {
 	struct ibv_cq *calm_cq;
@@ -169,56 +167,12 @@ static void open_device(void)
 		home.calm[i] = new_qp(IBV_QPT_RC, home.calm_cq);
 	for (int i = 0; i < 2; i++)
 		connect_qp(home.calm[i], home.calm[!i]->qp_num, 1, 1);
+	dgrams_open(dev.pd, &home.gid, (uint8_t)home.gid_index);
 }
 
 /* ---- what it offers ----------------------------------------------------------------- */
 
-static uint8_t source[REGION];
-
 static struct memid_page page;
-
-static void publish(struct share_table *t, uint32_t key, uint64_t len, void *addr,
-		    uint64_t pd, uint32_t access)
-{
-	t->key[key >> 8] = (struct share_key){ .key = key, .access = access, .iova = SOURCE,
-					       .len = len, .addr = (uintptr_t)addr, .pd = pd };
-}
-
-static struct share_table *offered; /* mapped with the first table_fd() */
-
-static void table_fill(void)
-{
-	struct share_table *t = offered;
-
-	t->version = SHARE_VERSION;
-	t->key_xor = 0;
-	t->key_inv = 1;
-	t->qp[0].word = (PEER_SHARE_ID >> 32 << 32) | SHARE_SEND;
-	t->qp[0].pd = PEER_PD;
-	t->qp[0].psn = 0;
-	publish(t, KEY_GOOD, REGION, source, PEER_PD, SHARE_REGION);
-	publish(t, KEY_UNMAPPED, REGION, (void *)0x1000, PEER_PD, SHARE_REGION);
-	publish(t, KEY_OTHER_PD, REGION, source, PEER_PD + 1, SHARE_REGION);
-	publish(t, KEY_WINDOW, REGION, source, PEER_PD, IBV_ACCESS_REMOTE_READ);
-	publish(t, KEY_HUGE, UINT64_MAX, (void *)-64, PEER_PD, SHARE_REGION);
-}
-
-/* The table's descriptor. */
-static int table_fd(void)
-{
-	static int fd = -1;
-
-	if (fd >= 0)
-		return fd;
-	fd = memfd_create("fuzz keys", MFD_ALLOW_SEALING | MFD_CLOEXEC);
-	MUST(fd >= 0 && !ftruncate(fd, sizeof(*offered)));
-	offered = mmap(NULL, sizeof(*offered), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-	MUST(offered != MAP_FAILED);
-	MUST(!fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_SEAL));
-	table_fill();
-	memset(source, 0x77, sizeof(source));
-	return fd;
-}
 
 /* Another connection of the same process: an atomic, which no direct access spares the
  * link. */
@@ -461,6 +415,26 @@ static void act_link(struct run *r)
 	wake(r);
 }
 
+/* The library's UD QP sends to ours, and asks before it does so by the link. */
+static void act_answer(struct run *r)
+{
+	struct rec_link m = { .type = LINK_DGRAMS_ANSWER, .err = -(int)input_u8(&r->in),
+			      .src_qpn = dgrams.qp->qp_num, .dst_qpn = r->qpn };
+
+	dgrams_send(r->qpn);
+	put_record(r, &m, sizeof(m), REC_LINK);
+	wake(r);
+}
+
+static void act_dgram(struct run *r)
+{
+	static _Alignas(RING_LINE) uint8_t rec[RING_RECORD_MAX];
+	uint32_t n = dgrams_record(&r->in, rec, r->qpn, &home.gid);
+
+	put_record(r, rec, n, REC_DGRAM);
+	wake(r);
+}
+
 static void act_stream(struct run *r)
 {
 	static uint8_t rec[RING_RECORD_MAX];
@@ -590,22 +564,12 @@ static void step(struct run *r)
 			take(r);
 			hear(r);
 		}
-		if (!(r->how & F_PASSIVE))
+		if (!(r->how & F_PASSIVE)) {
 			work_reap(&r->w);
+			dgrams_reap(r->how & F_LISTEN ? r->qpn : 0);
+		}
 		sched_yield();
 	}
-}
-
-/* A byte of the table of keys that decides which memory is accessed. Not one that gives
- * rights: what the library would write then is memory of this very process. */
-static uint8_t *table_byte(uint32_t x)
-{
-	struct share_key *k = &offered->key[(x & 1 ? KEY_GOOD : KEY_HUGE) >> 8];
-	void *at[] = { &k->iova, &k->len, &k->addr, &k->pd, &offered->qp[0].pd,
-		       &offered->key_xor, &offered->key_inv };
-	const size_t n = sizeof(at) / sizeof(*at);
-
-	return (uint8_t *)at[(x >> 1) % n] + (x >> 8 & 3);
 }
 
 static void *storm(void *arg)
@@ -670,6 +634,12 @@ static void act(struct run *r)
 		break;
 	case ACT_GRANT:
 		act_grant(r);
+		break;
+	case ACT_DGRAM:
+		act_dgram(r);
+		break;
+	case ACT_ANSWER:
+		act_answer(r);
 		break;
 	case ACT_FAIL:
 		qp_err(r->w.qp);
@@ -775,6 +745,7 @@ static void run(struct run *r)
 	if (r->wake >= 0)
 		close(r->wake);
 	munmap(r->seg, sizeof(*r->seg));
+	dgrams_over(r->how & F_LISTEN ? r->qpn : 0);
 	check_others();
 }
 

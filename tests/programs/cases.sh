@@ -123,9 +123,11 @@ udaddy_case() { # OPTIONS [PORT SPACE]
 # The sender waits three seconds by itself, so that others may join.
 cases_multicast() {
 	mckey_case "" "" ""
-	mckey_case "-c 3 -C 20 -S 1000" "-c 3 -C 20 -S 1000" ""
-	mckey_case "" "-o" ""
 	mckey_case "" "" more
+	if [ -n "${FULL:-}" ] || [ "${server_addr#*:}" = "$server_addr" ]; then
+		mckey_case "-c 3 -C 20 -S 1000" "-c 3 -C 20 -S 1000" ""
+		mckey_case "" "-o" ""
+	fi
 	[ -z "${FULL:-}" ] || mckey_case "-p 2" "-p 2" ""
 	[ -z "${FULL:-}" ] || mckey_case "-C 100 -S 1" "-C 100 -S 1" more
 	cases_unmapped

@@ -284,34 +284,26 @@ static void attacked(const struct attack *k)
 	num_free(&n);
 }
 
-#define ATTACK(name, fn)                                                         \
+#define ATTACK(name, fn, from, stranger)                                         \
 	static void name(void)                                                   \
 	{                                                                        \
-		attacked(&(struct attack){ fn, "127.0.0.1", false });            \
-	}                                                                        \
-	static void name##_by_another_user(void)                                 \
-	{                                                                        \
-		attacked(&(struct attack){ fn, "127.0.0.1", true });             \
-	}                                                                        \
-	static void name##_from_elsewhere(void)                                  \
-	{                                                                        \
-		attacked(&(struct attack){ fn, "127.9.9.9", false });            \
+		attacked(&(struct attack){ fn, from, stranger });                \
 	}
-ATTACK(every_length, every_length_of)
-ATTACK(changed, changed_frames)
-ATTACK(junk_flood, junk_without_end)
-ATTACK(empty_flood, empty_ones_without_end)
-ATTACK(replayed, again_without_end)
-
-#define CASES(name)                                                              \
-	LONG_CASE(name, 60), LONG_CASE(name##_by_another_user, 60),              \
-		LONG_CASE(name##_from_elsewhere, 60)
+ATTACK(every_length, every_length_of, "127.0.0.1", false)
+ATTACK(changed, changed_frames, "127.0.0.1", false)
+ATTACK(changed_by_strangers, changed_frames, "127.9.9.9", true)
+ATTACK(junk_flood, junk_without_end, "127.0.0.1", false)
+ATTACK(junk_flood_by_strangers, junk_without_end, "127.9.9.9", true)
+ATTACK(empty_flood, empty_ones_without_end, "127.0.0.1", false)
+ATTACK(replayed, again_without_end, "127.0.0.1", false)
 
 static const struct conf_case cases[] = {
-	CASES(every_length),
-	CASES(changed),
-	CASES(junk_flood),
-	CASES(empty_flood),
-	CASES(replayed),
+	LONG_CASE(every_length, 60),
+	LONG_CASE(changed, 60),
+	LONG_CASE(changed_by_strangers, 60),
+	LONG_CASE(junk_flood, 60),
+	LONG_CASE(junk_flood_by_strangers, 60),
+	LONG_CASE(empty_flood, 60),
+	LONG_CASE(replayed, 60),
 };
 CONF_MAIN(cases)
