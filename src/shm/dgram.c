@@ -78,7 +78,6 @@ static bool wait_for_room(struct dgram_peer *p)
 	if (!has_room(l))
 		return true;
 	list_del(&p->node);
-	p->turn = true;
 	link_tx_waiting_update(l);
 	return false;
 }

@@ -93,7 +93,7 @@ static int way_find(const struct ud_out *o, struct way *w)
 			   .flags = conf_get()->crc ? PACKET_CRC : 0 };
 	if (h->dst_qpn == UD_MCAST_QPN)
 		group_way(w);
-	else if (!is_link_local(&w->to))
+	else if (!is_link_local(&w->to) && !is_link_local(&w->from))
 		w->ifindex = 0;
 	return gid_is_v4(&w->from) == gid_is_v4(&w->to) ? 0 : -EAFNOSUPPORT;
 }

@@ -8,6 +8,7 @@
 #include "udp/packet.h"
 #include "udp/udp.h"
 
+#include <sched.h>
 #include <sys/epoll.h>
 #include <sys/wait.h>
 
@@ -349,6 +350,20 @@ static void to_nobody(void)
 	end_free(a);
 }
 
+/* Who waited for room to send was destroyed: nobody watches for room any more. */
+static void nobody_waits_for_room(void)
+{
+	struct udp_port *p;
+
+	a = end_up();
+	p = udp_end_of(end_ud(a))->port;
+	lock_get(&p->lock);
+	CHECK_EQ(poll_mod(&p->s.src, EPOLLIN | EPOLLOUT), 0);
+	lock_put(&p->lock);
+	CHECK(T_WAIT(atomic_load(&p->s.src.events) == EPOLLIN, PATIENCE_MS));
+	end_free(a);
+}
+
 /* A child knows nothing of its parent's QPs and groups, and makes its own. */
 static void in_a_child(void)
 {
@@ -379,20 +394,6 @@ static void in_a_child(void)
 	what_arrives(false);
 	CHECK_EQ(ibv_detach_mcast(mine->qp, &g, 0), 0);
 	end_free(mine);
-}
-
-/* Who waited for room to send was destroyed: nobody watches for room any more. */
-static void nobody_waits_for_room(void)
-{
-	struct udp_port *p;
-
-	a = end_up();
-	p = udp_end_of(end_ud(a))->port;
-	lock_get(&p->lock);
-	CHECK_EQ(poll_mod(&p->s.src, EPOLLIN | EPOLLOUT), 0);
-	lock_put(&p->lock);
-	CHECK(T_WAIT(atomic_load(&p->s.src.events) == EPOLLIN, PATIENCE_MS));
-	end_free(a);
 }
 
 /* The loop thread receives for those who wait for an event. */
@@ -468,6 +469,51 @@ static void in_a_process(const char *name, const char *value)
 	}
 	CHECK_EQ(waitpid(pid, &status, 0), pid);
 	CHECK_EQ(status, 0);
+}
+
+static bool own_interface(void)
+{
+	return !(unshare(CLONE_NEWNET) && unshare(CLONE_NEWUSER | CLONE_NEWNET)) &&
+	       !system("ip link set lo up && ip link add v0 type veth peer name v1 && "
+		       "ip link set v0 addrgenmode none && ip link set v1 up && "
+		       "ip link set v0 up && ip addr add fe80::77/64 dev v0 nodad && "
+		       "ip addr add 2001:db8::77/64 dev v0 nodad");
+}
+
+/* From a link-local address to one that is none: this case runs in a process of its own. */
+static void from_link_local_inside(void)
+{
+	union ibv_gid from = gid_of("fe80::77"), to = gid_of("2001:db8::77");
+	struct sockaddr_storage ss;
+	struct sockaddr_in6 *got = (void *)&ss;
+	socklen_t len = gid_to_addr(&to, 0, 0, &ss);
+	struct ibv_ah *ah;
+	uint8_t buf[100];
+	int fd;
+
+	SKIP_IF(!own_interface(), "no interface of our own");
+	ctx();
+	fd = socket(AF_INET6, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	CHECK_EQ(bind(fd, (struct sockaddr *)&ss, len), 0);
+	CHECK_EQ(getsockname(fd, (struct sockaddr *)&ss, &len), 0);
+	a = end_up();
+	ah = ah_to(a, gid_index(&from, 0), to);
+	count_from_here();
+	CHECK_EQ(send_to(a, ah, (uint32_t)ntohs(got->sin6_port) << 8, 30), 0);
+	CHECK(sent(a, 30, IBV_WC_SUCCESS));
+	CHECK_EQ(counted(UD_LOST_SEND), 0);
+	CHECK(T_WAIT(recvfrom(fd, buf, sizeof(buf), MSG_DONTWAIT, (void *)&ss, &len) == 54,
+		     PATIENCE_MS));
+	CHECK(!memcmp(&got->sin6_addr, &from, 16));
+	CHECK_EQ(ibv_destroy_ah(ah), 0);
+	end_free(a);
+	close(fd);
+	ctx_close();
+}
+
+static void from_a_link_local_address(void)
+{
+	in_a_process("UDP_TEST_INTERFACE", "1");
 }
 
 static void with_a_crc(void)
@@ -641,6 +687,10 @@ static void many_groups(void)
 int main(int argc, char **argv)
 {
 	t_init(argc, argv);
+	if (getenv("UDP_TEST_INTERFACE")) {
+		T_RUN(from_link_local_inside);
+		return t_done();
+	}
 	ctx();
 	if (getenv("ANYRDMA_ADDR")) {
 		T_RUN(another_address_inside);
@@ -662,6 +712,7 @@ int main(int argc, char **argv)
 	else
 		T_RUN(with_a_crc);
 	T_RUN(to_another_address);
+	T_RUN(from_a_link_local_address);
 	T_RUN(an_ipv4_group);
 	T_RUN(an_ipv6_group_from_ipv4);
 	T_RUN(an_ipv6_group_from_ipv6);
