@@ -321,6 +321,7 @@ int dgram_receive(struct link *l, const volatile void *rec, uint32_t bytes,
 
 	(void)by_thread;
 	lock_assert_held(&l->rx_lock);
+	l->dgrams.rest = false;
 	head = rec_dgram_get(rec, bytes, &h);
 	if (head < 0)
 		return head;
@@ -331,7 +332,7 @@ int dgram_receive(struct link *l, const volatile void *rec, uint32_t bytes,
 				 (int)l->peer_pid, h.src_qpn);
 		return 0;
 	}
-	ud_deliver(&h, ring_payload(rec, (size_t)head), NULL);
+	l->dgrams.rest = ud_deliver(&h, ring_payload(rec, (size_t)head), NULL);
 	return 0;
 }
 

@@ -48,6 +48,7 @@ struct link_dgrams {
 	uint8_t *sources;	/* bit of a port: it is the peer's; NULL: none is */
 	union ibv_gid sgid, dgid; /* of the last datagram: addresses of this host */
 	uint64_t refused;	/* datagrams of others' ports or addresses */
+	bool rest;		/* what comes next is for the next poll: ud_deliver() */
 	struct list asks;	/* struct dgram_ask, for the loop thread */
 	unsigned nasks;
 

@@ -45,7 +45,9 @@ static struct {
 } got = { .lock = LOCK_INIT };
 static atomic_uint changes;
 
-void ud_deliver(const struct ud_head *h, const void *payload, const struct dev_cq *only)
+static atomic_bool queue_is_empty; /* what ud_deliver() says */
+
+bool ud_deliver(const struct ud_head *h, const void *payload, const struct dev_cq *only)
 {
 	CHECK(!only);
 	lock_get(&got.lock);
@@ -55,6 +57,7 @@ void ud_deliver(const struct ud_head *h, const void *payload, const struct dev_c
 	got.imm[got.n % KEPT] = h->imm;
 	got.n++;
 	lock_put(&got.lock);
+	return atomic_load(&queue_is_empty);
 }
 
 void ud_unblocked(struct ud_qp *u)
@@ -316,6 +319,31 @@ static void pollers_receive(void)
 	down();
 }
 
+/* A poll ends when a receive queue is empty: the application gets what has come. */
+static void a_poll_ends_with_the_last_receive(void)
+{
+	unsigned n, before, steps = 0;
+	struct ud_out o;
+
+	up();
+	o = out_of(mem, 64);
+	atomic_store(&queue_is_empty, true);
+	/* Some are the loop thread's, as long as there is no lease. */
+	for (int tries = 0; tries < 10000 && steps != 5; tries++) {
+		n = delivered();
+		steps = 0;
+		for (int k = 0; k < 5; k++)
+			CHECK_EQ(c->send(&a, peer, &o, 1), 1);
+		while ((before = delivered()) != n + 5) {
+			poll_run(to_cq(b.cq));
+			steps += delivered() == before + 1;
+		}
+	}
+	CHECK_EQ(steps, 5);
+	atomic_store(&queue_is_empty, false);
+	down();
+}
+
 /* ---- room ---------------------------------------------------------------------------- */
 
 static struct ring_shared empty;
@@ -528,6 +556,7 @@ int main(int argc, char **argv)
 	T_RUN(sources_that_are_not_believed);
 	T_RUN(an_unmapped_payload);
 	T_RUN(pollers_receive);
+	T_RUN(a_poll_ends_with_the_last_receive);
 	T_RUN(datagrams_wait_for_room);
 	T_RUN(a_peer_that_stands_still);
 	T_RUN(a_path_ends_while_it_waits);

@@ -234,11 +234,13 @@ static int receive(struct link *l, bool by_thread, bool *moved)
 {
 	uint32_t bytes, total = 0;
 	const volatile void *rec;
+	bool rest = false;
 	uint8_t kind;
 	int ret = 0;
 
 	lock_assert_held(&l->rx_lock);
-	for (int i = 0; i < LINK_TURN && total < LINK_TURN_BYTES && !l->starting; i++) {
+	for (int i = 0; i < LINK_TURN && total < LINK_TURN_BYTES && !l->starting && !rest;
+	     i++) {
 		rec = ring_peek(&l->rx, &bytes, &kind);
 		if (!rec)
 			return bytes ? -EPROTO : 0;
@@ -247,6 +249,8 @@ static int receive(struct link *l, bool by_thread, bool *moved)
 			ret = receive_stream(l, rec, bytes, by_thread);
 		else
 			ret = receive_other(l, kind, rec, bytes, by_thread);
+		if (kind == REC_DGRAM)
+			rest = l->dgrams.rest && !by_thread;
 		l->stopped = ret == -EBUSY;
 		if (ret)
 			return ret == -EAGAIN || ret == -EBUSY ? 0 : ret;

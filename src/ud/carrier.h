@@ -146,8 +146,13 @@ void ud_put(struct ud_qp *u);
  * protocol finds the QP (or the QPs that `only` receives for, of a group), checks the
  * Q_Key, takes a receive and completes it, or drops the datagram and counts why. `only`:
  * the receive CQ whose QPs a group's datagram is for, as each CQ has a copy of its own;
- * NULL for a datagram to one QP. Carrier's locks for receiving may be held. */
-void ud_deliver(const struct ud_head *h, const void *payload, const struct dev_cq *only);
+ * NULL for a datagram to one QP. Carrier's locks for receiving may be held.
+ *
+ * True: the QP's receive queue is empty now. In a poll the carrier leaves the rest for the
+ * next one: the application gets the completions and may post receives before that. A NIC
+ * receives while the application polls; here nothing is received meanwhile, and more may
+ * have come than an honest program's queue holds. */
+bool ud_deliver(const struct ud_head *h, const void *payload, const struct dev_cq *only);
 
 /* There is room again for what send() did not take. No lock of the carrier for sending is
  * held. */

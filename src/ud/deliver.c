@@ -210,9 +210,10 @@ static enum ud_counter receive_locked(struct dev_qp *qp, const struct ud_head *h
 	return UD_RECEIVED;
 }
 
-/* As receive_locked(); *fails: the QP is to fail with the receive, which is qp->cur. */
+/* As receive_locked(); *fails: the QP is to fail with the receive, which is qp->cur; *last:
+ * there is no receive for the next one. */
 static enum ud_counter receive(struct dev_qp *qp, const struct ud_head *h,
-			       const void *payload, bool *fails)
+			       const void *payload, bool *fails, bool *last)
 {
 	enum ud_counter what;
 
@@ -220,18 +221,19 @@ static enum ud_counter receive(struct dev_qp *qp, const struct ud_head *h,
 	what = receive_locked(qp, h, payload);
 	*fails = (what == UD_DROP_LENGTH || what == UD_DROP_MEMORY) &&
 		 !recv_take_locked(qp, 0);
+	*last = !qp->srq && qp->rq.head == qp->rq.tail;
 	lock_put(&qp->lock);
 	return what;
 }
 
-void ud_deliver_to(struct ud_qp *u, const struct ud_head *h, const void *payload)
+bool ud_deliver_to(struct ud_qp *u, const struct ud_head *h, const void *payload)
 {
 	enum ud_counter what = UD_DROP_NO_QP;
-	bool fails = false;
+	bool fails = false, last = false;
 
 	lock_get(&u->rx_lock);
 	if (!u->gone)
-		what = receive(u->qp, h, payload, &fails);
+		what = receive(u->qp, h, payload, &fails, &last);
 	if (fails && what == UD_DROP_LENGTH)
 		qp_fail_recv(u->qp, IBV_WC_LOC_LEN_ERR, -1,
 			     "a datagram is longer than its receive");
@@ -241,6 +243,7 @@ void ud_deliver_to(struct ud_qp *u, const struct ud_head *h, const void *payload
 	lock_put(&u->rx_lock);
 	ud_count(what);
 	ud_tap_in(h, u->qpn, what);
+	return last;
 }
 
 /* ---- marks ---------------------------------------------------------------------- */
@@ -261,26 +264,28 @@ static void mark_in(struct ud_qp *u, const struct ud_head *h)
 		ud_put(u);
 }
 
-void ud_deliver(const struct ud_head *h, const void *payload, const struct dev_cq *only)
+bool ud_deliver(const struct ud_head *h, const void *payload, const struct dev_cq *only)
 {
 	struct ud_qp *u;
+	bool last = false;
 
 	if (h->dst_qpn == UD_MCAST_QPN) {
 		if (h->kind == UD_DATA)
 			ud_group_deliver(h, payload, only);
 		else
 			ud_count(UD_DROP_FORMAT);
-		return;
+		return false;
 	}
 	u = ud_table_get(h->dst_qpn);
 	if (!u) {
 		ud_count(UD_DROP_NO_QP);
 		ud_tap_in(h, h->dst_qpn, UD_DROP_NO_QP);
-		return;
+		return false;
 	}
 	if (h->kind == UD_DATA)
-		ud_deliver_to(u, h, payload);
+		last = ud_deliver_to(u, h, payload);
 	else
 		mark_in(u, h);
 	ud_put(u);
+	return last;
 }

@@ -157,8 +157,8 @@ bool ud_post_locked(struct dev_qp *qp);
 
 /* ---- deliver.c ---- */
 
-/* To one QP; counts what it drops. */
-void ud_deliver_to(struct ud_qp *u, const struct ud_head *h, const void *payload);
+/* To one QP; counts what it drops. As ud_deliver(). */
+bool ud_deliver_to(struct ud_qp *u, const struct ud_head *h, const void *payload);
 
 /* ---- group.c ---- */
 /* 0, -EALREADY: it is a member, or -ENOMEM. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Makes and destroys everything, LEAK_ROUNDS times (environment, default 2), for
  * valgrind: channels, ids in every state, QPs, CQs, SRQs, memory regions,
- * connections with data, endpoints. Its own checks: each step works, and the
+ * connections with data, endpoints, groups, datagrams. Its own checks: each step works, and the
  * second half of the rounds leaves no descriptor and no memory more than the first
  * (memory: only where the allocator is glibc's own). */
 #include "inuse.h"
@@ -490,6 +490,128 @@ static void xrc(void)
 	CHECK(ibv_close_device(verbs) == 0);
 }
 
+/* A datagram of the QP to itself, or to the group: who sends it gets no copy. */
+static void post_datagram(struct ibv_qp *qp, struct ibv_ah *ah, uint32_t qpn)
+{
+	struct ibv_send_wr wr = { .opcode = IBV_WR_SEND, .send_flags = IBV_SEND_SIGNALED }, *bad;
+	struct ibv_wc wc;
+
+	wr.wr.ud.ah = ah;
+	wr.wr.ud.remote_qpn = qpn;
+	wr.wr.ud.remote_qkey = RDMA_UDP_QKEY;
+	CHECK(ibv_post_send(qp, &wr, &bad) == 0);
+	CHECK(T_WAIT(ibv_poll_cq(qp->send_cq, 1, &wc) == 1, WAIT_MS));
+}
+
+static struct rdma_cm_id *datagram_id(struct rdma_event_channel *ch, struct sockaddr_in *to,
+				      struct rdma_cm_id **out)
+{
+	struct ibv_qp_init_attr attr = {
+		.qp_type = IBV_QPT_UD,
+		.cap = { .max_send_wr = 4, .max_recv_wr = 4, .max_send_sge = 1,
+			 .max_recv_sge = 1 },
+	};
+	struct sockaddr_in from = { .sin_family = AF_INET,
+				    .sin_addr.s_addr = inet_addr(address) };
+
+	if (!CHECK(rdma_create_id(ch, out, NULL, RDMA_PS_UDP) == 0) ||
+	    !CHECK(rdma_resolve_addr(*out, (struct sockaddr *)&from, (struct sockaddr *)to,
+				     WAIT_MS) == 0) ||
+	    !CHECK(expect(ch, RDMA_CM_EVENT_ADDR_RESOLVED) == *out) ||
+	    !CHECK(rdma_create_qp(*out, NULL, &attr) == 0))
+		return NULL;
+	return *out;
+}
+
+/* A member of groups, who leaves one and is destroyed with the other; address handles, some of
+ * them used and one destroyed behind what was posted with it. */
+static void groups(void)
+{
+	struct sockaddr_in group[2] = {
+		{ .sin_family = AF_INET, .sin_addr.s_addr = inet_addr("239.77.1.1") },
+		{ .sin_family = AF_INET, .sin_addr.s_addr = inet_addr("239.77.1.2") },
+	};
+	struct rdma_event_channel *ch = rdma_create_event_channel();
+	struct rdma_cm_event *event;
+	struct rdma_cm_id *id;
+	struct ibv_ah *ah;
+
+	REQUIRE(ch);
+	REQUIRE(datagram_id(ch, &group[0], &id));
+	for (int i = 0; i < 2; i++) {
+		REQUIRE(rdma_join_multicast(id, (struct sockaddr *)&group[i], NULL) == 0);
+		REQUIRE(rdma_get_cm_event(ch, &event) == 0);
+		REQUIRE(event->event == RDMA_CM_EVENT_MULTICAST_JOIN);
+		ah = ibv_create_ah(id->pd, &event->param.ud.ah_attr);
+		REQUIRE(ah);
+		post_datagram(id->qp, ah, event->param.ud.qp_num);
+		CHECK(ibv_destroy_ah(ah) == 0);
+		CHECK(rdma_ack_cm_event(event) == 0);
+	}
+	CHECK(rdma_leave_multicast(id, (struct sockaddr *)&group[0]) == 0);
+	CHECK(rdma_leave_multicast(id, (struct sockaddr *)&group[1]) == 0);
+	rdma_destroy_qp(id); /* which stays as long as it is of a group */
+	CHECK(rdma_join_multicast(id, (struct sockaddr *)&group[1], NULL) == 0);
+	CHECK(expect(ch, RDMA_CM_EVENT_MULTICAST_JOIN) == id);
+	CHECK(rdma_destroy_id(id) == 0);
+	rdma_destroy_event_channel(ch);
+}
+
+/* A listener of datagrams that accepts a request, one that rejects one, and a datagram. */
+static void datagram_ids(void)
+{
+	struct rdma_conn_param param = { .private_data = "request", .private_data_len = 8 };
+	struct ibv_qp_init_attr attr = {
+		.qp_type = IBV_QPT_UD,
+		.cap = { .max_send_wr = 4, .max_recv_wr = 4, .max_send_sge = 1,
+			 .max_recv_sge = 1 },
+	};
+	struct rdma_event_channel *lch = rdma_create_event_channel();
+	struct rdma_event_channel *ach = rdma_create_event_channel();
+	struct sockaddr_in addr = { .sin_family = AF_INET,
+				    .sin_addr.s_addr = inet_addr(address) };
+	struct rdma_cm_id *listener, *a, *p;
+	struct rdma_cm_event *event;
+	struct ibv_ah *ah;
+
+	REQUIRE(lch && ach && rdma_create_id(lch, &listener, NULL, RDMA_PS_UDP) == 0);
+	REQUIRE(rdma_bind_addr(listener, (struct sockaddr *)&addr) == 0);
+	REQUIRE(rdma_listen(listener, 4) == 0);
+	addr.sin_port = rdma_get_src_port(listener);
+	for (int accept = 0; accept < 2; accept++) {
+		REQUIRE(datagram_id(ach, &addr, &a));
+		REQUIRE(rdma_resolve_route(a, WAIT_MS) == 0);
+		REQUIRE(expect(ach, RDMA_CM_EVENT_ROUTE_RESOLVED) == a);
+		REQUIRE(rdma_connect(a, &param) == 0);
+		p = expect(lch, RDMA_CM_EVENT_CONNECT_REQUEST);
+		REQUIRE(p);
+		if (accept) {
+			REQUIRE(rdma_create_qp(p, NULL, &attr) == 0);
+			param.qp_num = p->qp->qp_num;
+			CHECK(rdma_accept(p, &param) == 0);
+		} else {
+			CHECK(rdma_reject(p, "no", 2) == 0);
+		}
+		REQUIRE(rdma_get_cm_event(ach, &event) == 0);
+		CHECK_EQ(event->event, accept ? RDMA_CM_EVENT_ESTABLISHED :
+						RDMA_CM_EVENT_UNREACHABLE);
+		if (accept) {
+			ah = ibv_create_ah(a->pd, &event->param.ud.ah_attr);
+			REQUIRE(ah);
+			post_datagram(a->qp, ah, event->param.ud.qp_num);
+			CHECK(ibv_destroy_ah(ah) == 0);
+			rdma_destroy_qp(p);
+		}
+		CHECK(rdma_ack_cm_event(event) == 0);
+		CHECK(rdma_destroy_id(p) == 0);
+		rdma_destroy_qp(a);
+		CHECK(rdma_destroy_id(a) == 0);
+	}
+	CHECK(rdma_destroy_id(listener) == 0);
+	rdma_destroy_event_channel(lch);
+	rdma_destroy_event_channel(ach);
+}
+
 /* The allocator keeps some freed blocks as if they were in use: a leak is what
  * grows by this much with every round (every object of ours is larger). */
 enum { LEAK_PER_ROUND = 64 };
@@ -513,6 +635,8 @@ int main(int argc, char **argv)
 		T_RUN(migrated);
 		T_RUN(endpoints);
 		T_RUN(xrc);
+		T_RUN(groups);
+		T_RUN(datagram_ids);
 		if (round + 1 == rounds / 2)
 			first = settled();
 	}

@@ -168,9 +168,11 @@ static void draw_xrc(struct side_cfg *s, const struct opts *o)
 	s->mw = 0;
 }
 
-/* What an SRQ gave to a QP that is reset while datagrams come is lost to the program. */
+/* What an SRQ gave to a QP that is reset while datagrams come is lost to the program. The end
+ * of a pause would take a QP from SQE to RTS, before anybody has seen the fault. */
 static void draw_ud(struct cfg *c)
 {
+	c->pauses &= c->ending != END_FAULT;
 	for (int i = 0; i < 2; i++) {
 		c->s[i].mw = 0;
 		if (c->s[i].srq >= 0)

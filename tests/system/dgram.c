@@ -12,7 +12,7 @@
 #include <sys/socket.h>
 #include <sys/wait.h>
 
-enum { RECVS = 256, WINDOW = 64, MOST = 8 };
+enum { RECVS = 256, WINDOW = 64, MOST = 8, STOPS = 200 };
 
 /* What all processes know. */
 static struct {
@@ -52,6 +52,12 @@ static void receiver(struct peer *me, void *who)
 			usleep(20); /* there are more of us than processors */
 	num_free(&n);
 	peer_say(me, 'q');
+}
+
+static void receiver_later(struct peer *me, void *who)
+{
+	peer_hear(me, 's');
+	receiver(me, who);
 }
 
 /* Numbers of a flow to receiver w from *seq on, until it has them all or, where loss is
@@ -262,18 +268,21 @@ static void stopped_before_the_first(void)
  * the old way, and waits there, comes before what goes the new one. */
 static void stopped_while_the_way_changes(void)
 {
-	unsigned rounds = conf_rounds(24, 400);
+	unsigned rounds = conf_rounds(24, STOPS);
+	struct peer peers[STOPS], p;
 	struct numbered n;
-	struct peer p;
 
 	start();
+	for (unsigned i = 0; i < rounds; i++)
+		peers[i] = peer_start(receiver_later, NULL);
 	num_open(&n, RECVS);
 	for (unsigned i = 0; i < rounds; i++) {
 		uint32_t seq = 0, qpn;
 
 		atomic_store(&board->over, false);
 		atomic_store(&board->got[0][0], 0);
-		p = peer_start(receiver, (void *)0);
+		p = peers[i];
+		peer_say(&p, 's');
 		peer_hear(&p, 'r');
 		qpn = atomic_load(&board->qpn[0]);
 		for (; seq < 1 + i % 6; seq++)
