@@ -31,7 +31,8 @@ static void qp_is_ready_at_once(void)
 /* Before the address is resolved there is no device, and so no QP. */
 static void qp_in_each_state(void)
 {
-	struct ibv_qp_init_attr attr = { .cap = CONF_CAP(4, 4, 1), .qp_type = IBV_QPT_UD };
+	struct ibv_qp_init_attr attr = { .cap = CONF_CAP(4, 4, 1),
+					 .qp_type = IBV_QPT_UD };
 	struct rdma_cm_id *id;
 
 	begin(AF_INET);
@@ -210,9 +211,11 @@ static void data_of(int family)
 	EQ(wc.byte_len, GRH + 500);
 	EQ(wc.src_qp, a->qp->qp_num);
 	CHECK(conf_pattern_ok(pb.p + GRH, 500, 1));
-	MUST(back = ibv_create_ah_from_wc(p->pd, &wc, (struct ibv_grh *)pb.p, p->port_num));
+	MUST(back = ibv_create_ah_from_wc(p->pd, &wc, (struct ibv_grh *)pb.p,
+					  p->port_num));
 	conf_pattern(pb.p, 700, 2);
-	OK(rdma_post_ud_send(p, &pb, pb.p, 700, pb.mr, IBV_SEND_SIGNALED, back, wc.src_qp));
+	OK(rdma_post_ud_send(p, &pb, pb.p, 700, pb.mr, IBV_SEND_SIGNALED, back,
+			     wc.src_qp));
 	EQ(rdma_get_send_comp(p, &wc), 1);
 	EQ(rdma_get_recv_comp(a, &wc), 1);
 	EQ(wc.byte_len, GRH + 700);

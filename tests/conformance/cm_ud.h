@@ -69,7 +69,8 @@ static inline struct rdma_cm_id *resolved(void)
 
 static inline void make_qp(struct rdma_cm_id *id)
 {
-	struct ibv_qp_init_attr attr = { .cap = CONF_CAP(16, 16, 1), .qp_type = IBV_QPT_UD };
+	struct ibv_qp_init_attr attr = { .cap = CONF_CAP(16, 16, 1),
+					 .qp_type = IBV_QPT_UD };
 
 	OK(rdma_create_qp(id, NULL, &attr));
 	MUST(id->qp);

@@ -15,7 +15,8 @@ static void many_clients(void)
 	OK(rdma_listen(listener, N)); /* unbound: any address, a port of its own */
 	CHECK(rdma_get_src_port(listener) != 0);
 	for (int i = 0; i < N; i++) {
-		a[i] = resolved_to(conf_addr(AF_INET, ntohs(rdma_get_src_port(listener))));
+		a[i] = resolved_to(
+			conf_addr(AF_INET, ntohs(rdma_get_src_port(listener))));
 		OK(request(a[i], 0));
 	}
 	for (int i = 0; i < N; i++) {
@@ -64,7 +65,8 @@ static void external_qp_numbers(void)
 /* Whatever state is asked for: there is one set of attributes, before and after. */
 static void attributes_for_external_qps(void)
 {
-	static const enum ibv_qp_state state[] = { IBV_QPS_INIT, IBV_QPS_RTR, IBV_QPS_RTS };
+	static const enum ibv_qp_state state[] = { IBV_QPS_INIT, IBV_QPS_RTR,
+						   IBV_QPS_RTS };
 	struct ibv_qp_attr attr;
 	struct rdma_cm_id *a, *p;
 	int mask;
@@ -77,7 +79,8 @@ static void attributes_for_external_qps(void)
 			attr.qp_state = state[i];
 			mask = 0;
 			OK(rdma_init_qp_attr(a, &attr, &mask));
-			EQ(mask, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY);
+			EQ(mask,
+			   IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY);
 			EQ(attr.qkey, PUBLIC_QKEY);
 			EQ(attr.port_num, 1);
 			EQ(attr.pkey_index, 0);
@@ -156,8 +159,10 @@ static void options(void)
 	begin(AF_INET);
 	a = ud_id(ach, RDMA_PS_UDP);
 	OK(rdma_set_option(a, RDMA_OPTION_ID, RDMA_OPTION_ID_TOS, &tos, 1));
-	ERR(rdma_set_option(a, RDMA_OPTION_ID, RDMA_OPTION_ID_ACK_TIMEOUT, &tos, 1), EINVAL);
-	OK(rdma_resolve_addr(a, NULL, SA((conf_sa[]){ conf_listen_addr(listener) }[0]), 2000));
+	ERR(rdma_set_option(a, RDMA_OPTION_ID, RDMA_OPTION_ID_ACK_TIMEOUT, &tos, 1),
+	    EINVAL);
+	OK(rdma_resolve_addr(a, NULL, SA((conf_sa[]){ conf_listen_addr(listener) }[0]),
+			     2000));
 	conf_expect(ach, a, RDMA_CM_EVENT_ADDR_RESOLVED);
 	OK(rdma_resolve_route(a, 2000));
 	conf_expect(ach, a, RDMA_CM_EVENT_ROUTE_RESOLVED);

@@ -57,7 +57,7 @@ static void *client_run(void *arg)
 {
 	struct client *c = arg;
 	struct rdma_conn_param param = { .private_data = c->data,
-					 .private_data_len = c->data ? strlen(c->data) : 0 };
+					 .private_data_len = strlen(c->data) };
 	struct ibv_qp_init_attr attr = attrs();
 	struct rdma_addrinfo *res = info(0, c->port);
 
@@ -75,7 +75,8 @@ static void exchange(void)
 	struct ibv_qp_init_attr attr = attrs();
 	struct rdma_cm_id *l = server(&attr), *p;
 	struct client c = { .port = ntohs(rdma_get_src_port(l)), .data = "hello" };
-	struct rdma_conn_param param = { .private_data = "welcome", .private_data_len = 7 };
+	struct rdma_conn_param param = { .private_data = "welcome",
+					 .private_data_len = 7 };
 	pthread_t t = conf_thread(client_run, &c);
 	char in[256] = "", out[64] = "over";
 	struct ibv_mr *rmr, *smr;
@@ -122,11 +123,11 @@ static void accept_ends_the_request(void)
 {
 	struct ibv_qp_init_attr attr = attrs();
 	struct rdma_cm_id *l, *p;
-	struct client c = { 0 };
+	struct client c = { .data = "" };
 	pthread_t t;
 
 	if (conf_original())
-		SKIP("there, destroying the listener waits for the child's event for ever");
+		SKIP("there, the listener waits for the child's event for ever");
 	l = server(&attr);
 	c.port = ntohs(rdma_get_src_port(l));
 	t = conf_thread(client_run, &c);
@@ -143,7 +144,7 @@ static void rejected(void)
 {
 	struct ibv_qp_init_attr attr = attrs();
 	struct rdma_cm_id *l = server(&attr), *p;
-	struct client c = { .port = ntohs(rdma_get_src_port(l)) };
+	struct client c = { .port = ntohs(rdma_get_src_port(l)), .data = "" };
 	pthread_t t = conf_thread(client_run, &c);
 
 	OK(rdma_get_request(l, &p));
@@ -162,7 +163,7 @@ static void rejected(void)
 
 static void no_listener(void)
 {
-	struct client c = { .port = conf_port(70) };
+	struct client c = { .port = conf_port(70), .data = "" };
 
 	client_run(&c);
 	EQ(c.ret, -1);
@@ -196,7 +197,7 @@ static void nonblocking_connect(void)
 static void request_without_a_qp(void)
 {
 	struct rdma_cm_id *l = server(NULL), *p;
-	struct client c = { .port = ntohs(rdma_get_src_port(l)) };
+	struct client c = { .port = ntohs(rdma_get_src_port(l)), .data = "" };
 	pthread_t t = conf_thread(client_run, &c);
 	struct rdma_conn_param param = { .qp_num = 0x123456 };
 

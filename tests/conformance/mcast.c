@@ -55,7 +55,8 @@ static struct rdma_cm_id *bound(void)
 
 static void make_qp(struct rdma_cm_id *id)
 {
-	struct ibv_qp_init_attr attr = { .cap = CONF_CAP(16, 16, 1), .qp_type = IBV_QPT_UD };
+	struct ibv_qp_init_attr attr = { .cap = CONF_CAP(16, 16, 1),
+					 .qp_type = IBV_QPT_UD };
 
 	OK(rdma_create_qp(id, NULL, &attr));
 }
@@ -78,7 +79,8 @@ static void end(struct rdma_cm_id *id)
 static int join_as(struct rdma_cm_id *id, conf_sa g, uint32_t flags)
 {
 	struct rdma_cm_join_mc_attr_ex attr = {
-		.comp_mask = RDMA_CM_JOIN_MC_ATTR_ADDRESS | RDMA_CM_JOIN_MC_ATTR_JOIN_FLAGS,
+		.comp_mask = RDMA_CM_JOIN_MC_ATTR_ADDRESS |
+			     RDMA_CM_JOIN_MC_ATTR_JOIN_FLAGS,
 		.join_flags = flags,
 		.addr = SA(g),
 	};
@@ -292,7 +294,8 @@ static void leaving_what_was_not_joined(void)
 	joined(id, group(8));
 	ERR(leave(id, group(9)), EADDRNOTAVAIL);
 	other = group(8);
-	((struct sockaddr_in *)&other)->sin_port = htons(1); /* the whole address counts */
+	((struct sockaddr_in *)&other)->sin_port =
+		htons(1); /* the whole address counts */
 	ERR(leave(id, other), EADDRNOTAVAIL);
 	OK(leave(id, group(8)));
 	end(id);

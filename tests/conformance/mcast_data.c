@@ -22,14 +22,16 @@ static conf_sa group(unsigned i)
 
 	if (!salt)
 		salt = (unsigned)getpid();
-	snprintf(text, sizeof(text), "239.72.%u.%u", salt % 250, salt / 250 % 25 * 10 + i);
+	snprintf(text, sizeof(text), "239.72.%u.%u", salt % 250,
+		 salt / 250 % 25 * 10 + i);
 	return conf_parse(text, 0);
 }
 
 static int join_as(struct rdma_cm_id *id, conf_sa g, uint32_t flags)
 {
 	struct rdma_cm_join_mc_attr_ex attr = {
-		.comp_mask = RDMA_CM_JOIN_MC_ATTR_ADDRESS | RDMA_CM_JOIN_MC_ATTR_JOIN_FLAGS,
+		.comp_mask = RDMA_CM_JOIN_MC_ATTR_ADDRESS |
+			     RDMA_CM_JOIN_MC_ATTR_JOIN_FLAGS,
 		.join_flags = flags,
 		.addr = SA(g),
 	};
@@ -51,7 +53,8 @@ static void join_group(struct member *m, conf_sa g, uint32_t flags)
 
 static struct member member(unsigned g, uint32_t flags)
 {
-	struct ibv_qp_init_attr attr = { .cap = CONF_CAP(16, 16, 1), .qp_type = IBV_QPT_UD };
+	struct ibv_qp_init_attr attr = { .cap = CONF_CAP(16, 16, 1),
+					 .qp_type = IBV_QPT_UD };
 	conf_sa addr = conf_addr(AF_INET, 7000);
 	struct member m = { 0 };
 
@@ -131,7 +134,8 @@ static struct ibv_wc next_of_others(struct member *m, const uint8_t **data)
 		conf_wc(m->id->recv_cq, &wc);
 		EQ(wc.status, IBV_WC_SUCCESS);
 		*data = m->b.p + 4096 * wc.wr_id + UD_GRH;
-		receive(m, wc.wr_id % RECEIVES + 1 + (wc.wr_id > RECEIVES ? 0 : RECEIVES));
+		receive(m,
+			wc.wr_id % RECEIVES + 1 + (wc.wr_id > RECEIVES ? 0 : RECEIVES));
 		if (wc.src_qp != m->id->qp->qp_num)
 			return wc;
 	}

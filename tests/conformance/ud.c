@@ -329,7 +329,8 @@ static void solicited_events(void)
 	ud_arrives(&x, &y, ah, 50);
 	EQ(poll(&fd, 1, conf_ms(CONF_QUIET)), 0);
 	for (int imm = 0; imm < 2; imm++) {
-		wr = ud_wr(1, imm ? IBV_WR_SEND_WITH_IMM : IBV_WR_SEND, &sge, 1, ah, qpn(&y));
+		wr = ud_wr(1, imm ? IBV_WR_SEND_WITH_IMM : IBV_WR_SEND, &sge, 1, ah,
+			   qpn(&y));
 		wr.send_flags |= IBV_SEND_SOLICITED;
 		ud_recv(&y, 10, 50);
 		post(&x, wr);

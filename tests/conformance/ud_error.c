@@ -57,7 +57,8 @@ static void wrong_qkey(void)
 		wr.wr.ud.remote_qkey = wrong[i];
 		is_dropped(wr);
 	}
-	EQ(ibv_modify_qp(y.qp, &(struct ibv_qp_attr){ .qkey = UD_QKEY + 1 }, IBV_QP_QKEY), 0);
+	EQ(ibv_modify_qp(y.qp, &(struct ibv_qp_attr){ .qkey = UD_QKEY + 1 }, IBV_QP_QKEY),
+	   0);
 	ud_recv(&y, 11, 200);
 	wr.wr.ud.remote_qkey = UD_QKEY + 1;
 	OK(conf_post(x.qp, &wr));
@@ -79,7 +80,8 @@ static void qkey_of_the_sending_qp(void)
 	OK(conf_post(x.qp, &wr));
 	conf_wc_ok(x.cq, 1);
 	conf_wc_ok(y.cq, 10);
-	EQ(ibv_modify_qp(x.qp, &(struct ibv_qp_attr){ .qkey = 0x22222222 }, IBV_QP_QKEY), 0);
+	EQ(ibv_modify_qp(x.qp, &(struct ibv_qp_attr){ .qkey = 0x22222222 }, IBV_QP_QKEY),
+	   0);
 	wr.wr.ud.remote_qkey = 0x80000000 | UD_QKEY;
 	is_dropped(wr);
 	pair_free();
@@ -211,8 +213,12 @@ static void receive_too_small_writes_nothing_behind(void)
 static void opcodes_of_connections(void)
 {
 	static const int op[] = {
-		IBV_WR_RDMA_WRITE, IBV_WR_RDMA_WRITE_WITH_IMM, IBV_WR_RDMA_READ,
-		IBV_WR_ATOMIC_CMP_AND_SWP, IBV_WR_ATOMIC_FETCH_AND_ADD, IBV_WR_SEND_WITH_INV,
+		IBV_WR_RDMA_WRITE,
+		IBV_WR_RDMA_WRITE_WITH_IMM,
+		IBV_WR_RDMA_READ,
+		IBV_WR_ATOMIC_CMP_AND_SWP,
+		IBV_WR_ATOMIC_FETCH_AND_ADD,
+		IBV_WR_SEND_WITH_INV,
 	};
 	struct ibv_send_wr wr;
 	struct ibv_sge sge;

@@ -219,8 +219,8 @@ static void addresses_of_headers_ipv6(void)
 {
 	struct ibv_wc wc = { .wc_flags = IBV_WC_GRH, .src_qp = 5 };
 	struct ibv_ah_attr attr, back = { 0 };
-	uint8_t grh[UD_GRH] = { 0x66, 0x8a, 0xbc, 0xde, 0, 96, IPPROTO_UDP, 23, [8] = 0x20, 1,
-				0xd, 0xb8, [23] = 7 };
+	uint8_t grh[UD_GRH] = { 0x66, 0x8a,	  0xbc, 0xde, 0,    96,	     IPPROTO_UDP,
+				23,   [8] = 0x20, 1,	0xd,  0xb8, [23] = 7 };
 
 	pair();
 	attr = ud_attr(AF_INET6);

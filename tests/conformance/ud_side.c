@@ -104,7 +104,8 @@ struct ibv_send_wr ud_wr(uint64_t wr_id, int opcode, struct ibv_sge *sge, int n,
 	return wr;
 }
 
-void ud_send(struct side *from, uint64_t wr_id, struct ibv_ah *ah, uint32_t qpn, uint32_t len)
+void ud_send(struct side *from, uint64_t wr_id, struct ibv_ah *ah, uint32_t qpn,
+	     uint32_t len)
 {
 	struct ibv_sge sge = conf_sge(&from->b, UD_SRC, len);
 	struct ibv_send_wr wr = ud_wr(wr_id, IBV_WR_SEND, &sge, 1, ah, qpn);
@@ -154,8 +155,8 @@ struct ibv_wc ud_arrives_(const char *file, int line, struct side *from, struct 
 		conf_fail(file, line, "opcode %d, %u bytes; sent were %u", (int)wc.opcode,
 			  wc.byte_len, len);
 	if (wc.qp_num != to->qp->qp_num || wc.src_qp != from->qp->qp_num)
-		conf_fail(file, line, "to QP %#x from %#x, wanted %#x from %#x", wc.qp_num,
-			  wc.src_qp, to->qp->qp_num, from->qp->qp_num);
+		conf_fail(file, line, "to QP %#x from %#x, wanted %#x from %#x",
+			  wc.qp_num, wc.src_qp, to->qp->qp_num, from->qp->qp_num);
 	if (!(wc.wc_flags & IBV_WC_GRH))
 		conf_fail(file, line, "no IBV_WC_GRH");
 	if (!conf_pattern_ok(to->b.p + UD_DST + UD_GRH, len, seed))

@@ -173,7 +173,8 @@ static void put(enum kind kind, uint32_t number, struct ibv_ah *ah, uint32_t qpn
 }
 
 /* Books one; false if it is not as it was sent. */
-static bool book(const struct ibv_wc *wc, const uint8_t *p, struct head *h, uint32_t kinds)
+static bool book(const struct ibv_wc *wc, const uint8_t *p, struct head *h,
+		 uint32_t kinds)
 {
 	struct seen *seen;
 
@@ -183,7 +184,8 @@ static bool book(const struct ibv_wc *wc, const uint8_t *p, struct head *h, uint
 	if (h->kind >= KINDS || !(kinds >> h->kind & 1) || h->number >= DATAGRAMS ||
 	    h->len != wc->byte_len - GRH - sizeof(*h) ||
 	    h->sum != sum_of(h, p + GRH + sizeof(*h)) ||
-	    wc->wc_flags != (IBV_WC_GRH | IBV_WC_WITH_IMM) || ntohl(wc->imm_data) != h->number)
+	    wc->wc_flags != (IBV_WC_GRH | IBV_WC_WITH_IMM) ||
+	    ntohl(wc->imm_data) != h->number)
 		return false;
 	seen = &report.seen[h->kind];
 	seen->received++;
@@ -217,8 +219,8 @@ static void answer_datagrams(void)
 			report.seen[QUESTION].bad++;
 		} else if (h.kind == QUESTION) {
 			if (!back)
-				MUST(back = ibv_create_ah_from_wc(data->pd, &wc, (void *)p,
-								  data->port_num));
+				MUST(back = ibv_create_ah_from_wc(
+					     data->pd, &wc, (void *)p, data->port_num));
 			put(ANSWER, h.number, back, wc.src_qp);
 		}
 		post_recv(wc.wr_id);
@@ -315,7 +317,8 @@ static void server(const char *addr, const char *group, const char *port)
 static void join_group(const char *text, uint32_t flags)
 {
 	struct rdma_cm_join_mc_attr_ex attr = {
-		.comp_mask = RDMA_CM_JOIN_MC_ATTR_ADDRESS | RDMA_CM_JOIN_MC_ATTR_JOIN_FLAGS,
+		.comp_mask = RDMA_CM_JOIN_MC_ATTR_ADDRESS |
+			     RDMA_CM_JOIN_MC_ATTR_JOIN_FLAGS,
 		.join_flags = flags,
 		.addr = address(text, NULL),
 	};
@@ -479,9 +482,11 @@ static const char *judge(const struct seen *s, enum kind kind, const char *words
 	return NULL;
 }
 
-static int client(const char *addr, const char *group, const char *port, const char *words)
+static int client(const char *addr, const char *group, const char *port,
+		  const char *words)
 {
-	static const char *const name[KINDS] = { "to the server", "back", "to the group" };
+	static const char *const name[KINDS] = { "to the server", "back",
+						 "to the group" };
 	struct rdma_cm_event *ev;
 	struct report servers;
 	int failed = 0;
@@ -499,7 +504,8 @@ static int client(const char *addr, const char *group, const char *port, const c
 		const char *why = judge(s, i, words);
 
 		failed |= why != NULL;
-		printf("%s: %u received, %u bad, %u again (%u times at most), %u back%s%s; ",
+		printf("%s: %u received, %u bad, %u again (%u times at most), %u "
+		       "back%s%s; ",
 		       name[i], s->received, s->bad, s->twice, s->most, s->back,
 		       why ? " WRONG: " : "", why ? why : "");
 	}
