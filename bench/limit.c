@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* limit WHAT [BYTES]: what the machine allows two processes of one host, each on a
  * core of its own, without any library: the limits that bench/host compares with.
- * Prints one number: microseconds one way (median of batches), or MB/s. */
+ * Prints one number: microseconds one way (median of batches), MB/s, or millions of
+ * datagrams that arrive in a second. */
 #include <errno.h>
 #include <fcntl.h>
+#include <netinet/in.h>
 #include <sched.h>
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -14,6 +16,7 @@
 #include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
 #include <sys/uio.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -29,6 +32,7 @@ enum {
 	ALARM_S = 60,  /* a peer is gone */
 	RING = 256 * 1024, /* as large as a link's */
 	CHUNK = 16 * 1024, /* and its records */
+	DATAGRAMS = 16,	   /* of one system call */
 };
 
 /* Shared by the two, inherited over fork. */
@@ -37,6 +41,8 @@ struct shared {
 	_Atomic pid_t pid[2];
 	_Atomic int done;
 	int event[2];
+	int udp[2]; /* joined to each other, on the loopback interface */
+	_Alignas(128) _Atomic uint64_t arrived;
 	_Alignas(128) _Atomic uint64_t filled; /* bytes of ring, ever */
 	_Alignas(128) _Atomic uint64_t emptied;
 	_Alignas(4096) uint8_t ring[RING];
@@ -141,6 +147,21 @@ static void event_wait(int me, uint64_t n)
 		die("eventfd");
 }
 
+static void udp_put(int me, uint64_t n)
+{
+	(void)n;
+	if (send(sh->udp[me], own->out, bytes, 0) != (ssize_t)bytes)
+		die("send");
+}
+
+static void udp_wait(int me, uint64_t n)
+{
+	(void)n;
+	while (recv(sh->udp[me], own->in, bytes, MSG_DONTWAIT) != (ssize_t)bytes)
+		if (errno != EAGAIN)
+			die("recv");
+}
+
 /* ---- measures ------------------------------------------------------------------ */
 
 static const struct ping {
@@ -153,6 +174,7 @@ static const struct ping {
 	{ "vm-lat", vm_put, own_wait, PINGS },
 	{ "mem-lat", mem_put, own_wait, PINGS },
 	{ "eventfd", event_put, event_wait, SLEEPS },
+	{ "udp-lat", udp_put, udp_wait, SLEEPS },
 };
 
 static int by_size(const void *a, const void *b)
@@ -245,6 +267,40 @@ static void ring_empty(void)
 	}
 }
 
+static void messages(struct mmsghdr *m, struct iovec *iov, uint8_t *mem)
+{
+	memset(m, 0, DATAGRAMS * sizeof(*m));
+	for (int i = 0; i < DATAGRAMS; i++) {
+		iov[i] = (struct iovec){ mem + (size_t)i * 4096, bytes };
+		m[i].msg_hdr.msg_iov = &iov[i];
+		m[i].msg_hdr.msg_iovlen = 1;
+	}
+}
+
+static void udp_send(void)
+{
+	struct mmsghdr m[DATAGRAMS];
+	struct iovec iov[DATAGRAMS];
+
+	messages(m, iov, own->out);
+	if (sendmmsg(sh->udp[0], m, DATAGRAMS, 0) < 0)
+		die("sendmmsg");
+}
+
+static void udp_receive(void)
+{
+	struct mmsghdr m[DATAGRAMS];
+	struct iovec iov[DATAGRAMS];
+
+	messages(m, iov, own->in);
+	while (!atomic_load_explicit(&sh->done, memory_order_relaxed)) {
+		int n = recvmmsg(sh->udp[1], m, DATAGRAMS, MSG_DONTWAIT, NULL);
+
+		if (n > 0)
+			atomic_fetch_add(&sh->arrived, (uint64_t)n);
+	}
+}
+
 static const struct copy {
 	const char *name;
 	void (*once)(void);
@@ -254,16 +310,19 @@ static const struct copy {
 	{ "vm-read", vm_read, NULL },
 	{ "memcpy", copy_memory, NULL },
 	{ "ring", ring_fill, ring_empty },
+	{ "udp-rate", udp_send, udp_receive },
 };
 
-/* MB/s. */
+/* MB/s; or datagrams, where any have arrived. */
 static double copy(const struct copy *c)
 {
+	uint64_t arrived;
 	unsigned n = 0;
 	double begin, end;
 
 	for (int i = 0; i < 20; i++)
 		c->once();
+	arrived = atomic_load(&sh->arrived);
 	begin = now();
 	do {
 		for (int i = 0; i < 16; i++)
@@ -271,6 +330,9 @@ static double copy(const struct copy *c)
 		n += 16;
 		end = now();
 	} while (end - begin < SLOT_MS * 1e-3);
+	arrived = atomic_load(&sh->arrived) - arrived;
+	if (arrived)
+		return (double)arrived / (end - begin) / 1e6;
 	return (double)n * (double)bytes / (end - begin) / 1e6;
 }
 
@@ -300,6 +362,25 @@ static void meet(int me)
 		sched_yield();
 	snprintf(path, sizeof(path), "/proc/%d/mem", atomic_load(&sh->pid[!me]));
 	mem_fd[!me] = open(path, O_RDWR | O_CLOEXEC);
+}
+
+static void udp_pair(void)
+{
+	struct sockaddr_in a[2];
+
+	for (int i = 0; i < 2; i++) {
+		socklen_t len = sizeof(a[i]);
+
+		a[i] = (struct sockaddr_in){ .sin_family = AF_INET,
+					     .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+		sh->udp[i] = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+		if (sh->udp[i] < 0 || bind(sh->udp[i], (struct sockaddr *)&a[i], len) ||
+		    getsockname(sh->udp[i], (struct sockaddr *)&a[i], &len))
+			die("a UDP socket");
+	}
+	for (int i = 0; i < 2; i++)
+		if (connect(sh->udp[i], (struct sockaddr *)&a[!i], sizeof(a[i])))
+			die("connect");
 }
 
 static int child(const struct ping *p, const struct copy *c)
@@ -332,13 +413,15 @@ int main(int argc, char **argv)
 	if ((!p && !c) || bytes < 1 || bytes > BUFFER) {
 		fprintf(stderr,
 			"usage: limit "
-			"line|vm-lat|mem-lat|eventfd|vm-write|vm-read|memcpy|ring [BYTES]\n");
+			"line|vm-lat|mem-lat|eventfd|udp-lat|vm-write|vm-read|memcpy|ring|"
+			"udp-rate [BYTES]\n");
 		return 2;
 	}
 	sh = map(sizeof(*sh), MAP_SHARED);
 	own = map(sizeof(*own), MAP_PRIVATE);
 	sh->event[0] = eventfd(0, EFD_CLOEXEC);
 	sh->event[1] = eventfd(0, EFD_CLOEXEC);
+	udp_pair();
 	pid = fork();
 	if (pid < 0)
 		die("fork");
