@@ -4,6 +4,7 @@
 #include "tests/t.h"
 
 #include "cm/user/pair_test.h"
+#include "cm/user/wire_udp.h"
 
 #include <dirent.h>
 
@@ -677,14 +678,24 @@ static void lossy_peer(void)
 	cm_channel_free(ch);
 }
 
+/* ... and ICMP errors that quote the request are about other places. */
 static void silent_peer(void)
 {
+	uint16_t port = (uint16_t)port_to_udp(RDMA_PS_UDP, NOBODY);
+	struct sockaddr_in other = loop_addr(port), beside = loop_addr((uint16_t)(port ^ 1));
+	struct udp_io_packet p = { .len = SIDR_REQ_LEN };
 	struct cm_channel *ch = ch_new();
 	int fd = raw_bound(NOBODY);
 	struct cm_id *id = ud_routed4(ch, NOBODY);
 	struct cm_event *ev;
 
+	other.sin_addr.s_addr ^= htonl(2);
 	CHECK_EQ(be->connect(id, &ask), 0);
+	CHECK_EQ(recv(fd, p.data, sizeof(p.data), 0), SIDR_REQ_LEN);
+	memcpy(&p.from, &other, sizeof(other));
+	udp_icmp_error(&p, ENETUNREACH);
+	memcpy(&p.from, &beside, sizeof(beside));
+	udp_icmp_error(&p, EHOSTUNREACH);
 	ev = want_for(ch, RDMA_CM_EVENT_UNREACHABLE, -ETIMEDOUT, 20000);
 	CHECK(ev);
 	if (ev)

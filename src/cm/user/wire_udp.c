@@ -129,7 +129,17 @@ static void packet(const struct udp_io_packet *p)
 	user_put(u);
 }
 
-static void icmp_error(const struct udp_io_packet *p, int err)
+/* The error is about where the request went. A packet that was spoiled on its way, or one that
+ * somebody has made up, may be about another place. */
+static bool went_there(const struct user_id *u, const struct udp_io_packet *p)
+{
+	const struct sockaddr *to = (struct sockaddr *)&to_udp(u)->to;
+	const struct sockaddr *there = (const struct sockaddr *)&p->from;
+
+	return sa_same_host(there, to) && sa_port(there) == sa_port(to);
+}
+
+void udp_icmp_error(const struct udp_io_packet *p, int err)
 {
 	struct user_id *u;
 	uint64_t number;
@@ -140,7 +150,7 @@ static void icmp_error(const struct udp_io_packet *p, int err)
 	if (!u)
 		return;
 	lock_get(&u->lock);
-	if (waits_for(u, number)) {
+	if (waits_for(u, number) && went_there(u, p)) {
 		if (err == ECONNREFUSED)
 			user_sidr_refused(u);
 		else if (!u->req_acked)
@@ -166,7 +176,7 @@ static void active_ready(struct loop_fd *lf, uint32_t revents)
 	if (!(revents & EPOLLERR))
 		return;
 	for (n = 0; n < PACKETS_PER_TURN && (err = udp_io_error(lf->fd, &p)); n++)
-		icmp_error(&p, err);
+		udp_icmp_error(&p, err);
 }
 
 /* ---- the sockets ----------------------------------------------------------------- */

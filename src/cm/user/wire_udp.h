@@ -8,6 +8,10 @@
 
 extern const struct user_wire_ops user_wire_udp;
 
+/* An ICMP error (errno err > 0) quotes a request that a socket of the active side has sent
+ * (udp_io_error()). */
+void udp_icmp_error(const struct udp_io_packet *p, int err);
+
 /* wire_udp_listener.c: the passive side's members of user_wire_ops. */
 int udp_attach(struct user_id *child, void *from);
 int udp_ack_request(struct user_id *u);
