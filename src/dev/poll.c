@@ -68,7 +68,7 @@ struct poll_group {
 	struct list again; /* sources of either kind with poll_source.again set */
 	int epfd;	   /* -1 until the first source with a descriptor */
 	struct loop_fd lf; /* epfd in the loop */
-	bool in_loop;	   /* lf was added */
+	bool in_loop;	   /* lf was added (leases.lock) */
 	struct poll_link *to, *from; /* groups that polls of this one run; the reverse */
 	unsigned nto, nfrom;
 	atomic_int refs; /* the CQ's, the loop's */
@@ -610,7 +610,11 @@ static int group_open(struct poll_group *g)
 		g->epfd = -1;
 		return ret;
 	}
+	lock_get(&leases.lock);
 	g->in_loop = true;
+	if (g->leased) /* for its rings */
+		loop_fd_mod(&g->lf, 0);
+	lock_put(&leases.lock);
 	return 0;
 }
 
