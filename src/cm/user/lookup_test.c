@@ -7,6 +7,7 @@
 #include "cm/user/wire_udp.h"
 
 #include <dirent.h>
+#include <sys/wait.h>
 
 enum { NOBODY = 20061 };
 
@@ -415,7 +416,7 @@ static void port_spaces(void)
 }
 
 /* As many requests as a listener takes at once, by as many descriptors as one id has. */
-static void thousands(void)
+static void thousands_inside(void)
 {
 	enum { MANY = 3000 };
 	struct sockaddr_in a = loop_addr(0);
@@ -448,6 +449,22 @@ static void thousands(void)
 	id_free(lis);
 	cm_channel_free(cs);
 	cm_channel_free(cc);
+}
+
+/* In a process with the times that programs have: a busy machine takes seconds for them. */
+static void thousands(void)
+{
+	int status = -1;
+	pid_t pid = fork();
+
+	if (!pid) {
+		setenv("PATIENT", "1", 1);
+		dup2(STDERR_FILENO, STDOUT_FILENO); /* its TAP is not this program's */
+		execl("/proc/self/exe", "lookup", "thousands_inside", NULL);
+		_exit(9);
+	}
+	CHECK_EQ(waitpid(pid, &status, 0), pid);
+	CHECK_EQ(status, 0);
 }
 
 /* ---- raw peers ------------------------------------------------------------------- */
@@ -759,9 +776,17 @@ static void qkey_clash(void)
 
 int main(int argc, char **argv)
 {
-	setenv("ANYRDMA_CM_REPLY_MS", "500", 1);
-	setenv("ANYRDMA_CM_RETRY_MS", "300", 1);
-	setenv("ANYRDMA_CM_RETRIES", "9", 1);
+	bool patient = getenv("PATIENT");
+
+	if (!patient) {
+		setenv("ANYRDMA_CM_REPLY_MS", "500", 1);
+		setenv("ANYRDMA_CM_RETRY_MS", "300", 1);
+		setenv("ANYRDMA_CM_RETRIES", "9", 1);
+	} else {
+		unsetenv("ANYRDMA_CM_REPLY_MS");
+		unsetenv("ANYRDMA_CM_RETRY_MS");
+		unsetenv("ANYRDMA_CM_RETRIES");
+	}
 	t_init(argc, argv);
 	cm_dev = &device;
 	if (be->init())
@@ -777,7 +802,10 @@ int main(int argc, char **argv)
 	T_RUN(slow_accept);
 	T_RUN(wildcards_and_ipv6);
 	T_RUN(port_spaces);
-	T_RUN(thousands);
+	if (patient)
+		T_RUN(thousands_inside);
+	else
+		T_RUN(thousands);
 	T_RUN(repeated_requests);
 	T_RUN(not_for_this_port);
 	T_RUN(flooded);
