@@ -3,6 +3,8 @@
  * group of pages at once, and the answers are kept for a moment. */
 #include "base/pages.h"
 
+#include "base/conf.h"
+
 #include <errno.h>
 #include <stdatomic.h>
 #include <stdint.h>
@@ -16,7 +18,7 @@
 #define MADV_POPULATE_WRITE 23
 #endif
 
-enum { GROUP = 64, ANSWERS = 256, TICK_BITS = 20 };
+enum { GROUP = 64, ANSWERS = 256, TICK_BITS = 20, TRUST = 99 };
 
 /* Threads write them without a lock. Who reads an answer that is half of another one is
  * told something wrong about a page, which costs time and no data. */
@@ -34,16 +36,27 @@ static uint64_t tick_now(void)
 	return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
 }
 
-static unsigned page_shift(void)
-{
-	static _Atomic unsigned known;
-	unsigned shift = atomic_load_explicit(&known, memory_order_relaxed);
+static _Atomic unsigned known_shift;
 
-	if (!shift) {
-		shift = (unsigned)__builtin_ctzl((unsigned long)sysconf(_SC_PAGESIZE));
-		atomic_store_explicit(&known, shift, memory_order_relaxed);
-	}
+/* Where nobody can have them come, it is no use to know which are missing. */
+static unsigned find_shift(void)
+{
+	unsigned shift = (unsigned)__builtin_ctzl((unsigned long)sysconf(_SC_PAGESIZE));
+	int before = errno;
+
+	if (conf_get()->pages_trust || madvise(NULL, 0, MADV_POPULATE_READ))
+		shift = TRUST;
+	errno = before;
+	atomic_store_explicit(&known_shift, shift, memory_order_relaxed);
 	return shift;
+}
+
+/* Log2 of a page's size; or TRUST: the kernel is not asked. */
+static inline unsigned page_shift(void)
+{
+	unsigned shift = atomic_load_explicit(&known_shift, memory_order_relaxed);
+
+	return shift ? shift : find_shift();
 }
 
 /* Bits of the pages from number `from` on, `n` of them, all of one group; false: not all of
@@ -82,43 +95,73 @@ static uint64_t ask_group(uintptr_t first, unsigned n, uint64_t want, uint64_t k
 	return here;
 }
 
+static uint64_t key_of(uintptr_t group)
+{
+	return (uint64_t)group << TICK_BITS | (tick_now() & ((1u << TICK_BITS) - 1));
+}
+
+/* Pages from number `at` on that are before `end` and of one group: how many, and their
+ * bits. */
+static unsigned in_group(uintptr_t at, uintptr_t end, uint64_t *bits)
+{
+	unsigned n = GROUP - (unsigned)(at % GROUP);
+
+	n = end - at < n ? (unsigned)(end - at) : n;
+	*bits = UINT64_MAX >> (GROUP - n) << at % GROUP;
+	return n;
+}
+
 bool pages_present(const void *p, size_t len)
 {
 	const unsigned shift = page_shift();
-	uintptr_t at = (uintptr_t)p >> shift, end = (((uintptr_t)p + len - 1) >> shift) + 1;
-	uint64_t tick;
+	uint64_t key, want, here;
+	uintptr_t at, end;
+	unsigned n;
 
-	if (!len)
+	if (!len || shift == TRUST)
 		return true;
-	tick = tick_now() & ((1u << TICK_BITS) - 1);
-	while (at < end) {
-		uintptr_t group = at / GROUP;
-		unsigned n = GROUP - (unsigned)(at % GROUP);
-		struct answer *a = &answers[group % ANSWERS];
-		uint64_t key = (uint64_t)group << TICK_BITS | tick, want, here;
+	end = (((uintptr_t)p + len - 1) >> shift) + 1;
+	for (at = (uintptr_t)p >> shift; at < end; at += n) {
+		struct answer *a = &answers[at / GROUP % ANSWERS];
 
-		n = end - at < n ? (unsigned)(end - at) : n;
-		want = UINT64_MAX >> (GROUP - n) << at % GROUP;
+		n = in_group(at, end, &want);
+		key = key_of(at / GROUP);
 		here = atomic_load_explicit(&a->here, memory_order_relaxed);
 		if (atomic_load_explicit(&a->key, memory_order_relaxed) != key ||
 		    (here & want) != want)
 			here = ask_group(at, n, want, key);
 		if ((here & want) != want)
 			return false;
-		at += n;
 	}
 	return true;
 }
 
+/* Of memory of a device the kernel always says that it is not there. It is not awaited
+ * again at once. */
 void pages_populate(const void *p, size_t len, bool write)
 {
 	const unsigned shift = page_shift();
-	uintptr_t from = (uintptr_t)p >> shift << shift, end = (uintptr_t)p + len;
+	uintptr_t at, end = (uintptr_t)p + len;
 	int before = errno;
+	uint64_t bits;
+	unsigned n;
 
-	while (len && madvise((void *)from, end - from,
-			      write ? MADV_POPULATE_WRITE : MADV_POPULATE_READ) &&
+	if (!len || shift == TRUST)
+		return;
+	at = (uintptr_t)p >> shift;
+	while (madvise((void *)(at << shift), end - (at << shift),
+		       write ? MADV_POPULATE_WRITE : MADV_POPULATE_READ) &&
 	       errno == EINTR)
 		;
 	errno = before;
+	for (end = ((end - 1) >> shift) + 1; at < end; at += n) {
+		struct answer *a = &answers[at / GROUP % ANSWERS];
+		uint64_t key = key_of(at / GROUP), here;
+
+		n = in_group(at, end, &bits);
+		here = atomic_load_explicit(&a->here, memory_order_relaxed);
+		if (atomic_exchange_explicit(&a->key, key, memory_order_relaxed) != key)
+			here = 0;
+		atomic_store_explicit(&a->here, here | bits, memory_order_relaxed);
+	}
 }
