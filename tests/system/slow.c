@@ -78,6 +78,7 @@ static void target_serves(struct peer *me, void *arg)
 	conf_pattern(big.p, len, 5);
 	board->addr[2] = (uintptr_t)big.p;
 	board->rkey[2] = big.mr->rkey;
+	conf_qp_state(far_side[0].qp); /* TSan: what is placed comes after the pattern */
 	far_meet();
 	serve_until_end(me);
 }
