@@ -105,8 +105,14 @@ static void option(int rsock, const char *name, int opt)
 		rs.rsetsockopt(rsock, SOL_RDMA, opt, &value, sizeof(value));
 }
 
+/* Programs count on what TCP takes before anybody reads; the memory is allocated when it
+ * is needed. */
 void conf_rsocket(int rsock)
 {
+	int room = 1 << 17; /* twice that, as the kernel has it */
+
+	rs.rsetsockopt(rsock, SOL_SOCKET, SO_RCVBUF, &room, sizeof(room));
+	rs.rsetsockopt(rsock, SOL_SOCKET, SO_SNDBUF, &room, sizeof(room));
 	option(rsock, "RS_SQ_SIZE", RDMA_SQSIZE);
 	option(rsock, "RS_RQ_SIZE", RDMA_RQSIZE);
 	option(rsock, "RS_INLINE", RDMA_INLINE);

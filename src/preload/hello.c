@@ -133,11 +133,11 @@ bool hello_connected(struct rail *r)
 	return true;
 }
 
-nfds_t hello_gather(struct pollfd *pfd, nfds_t room)
+nfds_t hello_gather(struct pollfd *pfd, nfds_t room, bool expected)
 {
 	nfds_t n = 0;
 
-	if (hello.listener && hello.guests < GUESTS && n < room)
+	if (expected && hello.listener && hello.guests < GUESTS && n < room)
 		pfd[n++] = (struct pollfd){ hello.listener - 1, POLLIN, 0 };
 	for (unsigned i = 0; i < hello.guests && n < room; i++)
 		pfd[n++] = (struct pollfd){ hello.guest[i].rs, POLLIN, 0 };

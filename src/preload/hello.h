@@ -17,8 +17,9 @@ bool hello_connect(struct rail *r);
 /* Passive: when it has been done, sends the token. False: it failed. */
 bool hello_connected(struct rail *r);
 
-/* What to wait for, and what to do then. */
-nfds_t hello_gather(struct pollfd *pfd, nfds_t room);
+/* What to wait for, and what to do then. expected: some rail has asked. A thread that sleeps in
+ * rpoll() for long would be woken first by what comes for any rsocket of the process. */
+nfds_t hello_gather(struct pollfd *pfd, nfds_t room, bool expected);
 void hello_run(void);
 
 void hello_child(void);

@@ -243,10 +243,13 @@ static void run_events(void)
 static nfds_t gather(struct pollfd *pfd, nfds_t room, int *timeout)
 {
 	nfds_t n = 1;
+	bool expected = false;
 
 	*timeout = -1;
 	pfd[0] = (struct pollfd){ service.ep, POLLIN, 0 };
-	n += hello_gather(pfd + n, room - n);
+	for (struct rail *r = service.rails; r; r = r->next)
+		expected |= r->step == RAIL_ASKING && r->ask_sent;
+	n += hello_gather(pfd + n, room - n, expected);
 	for (struct rail *r = service.rails; r; r = r->next) {
 		if (r->step == RAIL_BACK)
 			*timeout = 1;

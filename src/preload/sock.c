@@ -310,3 +310,21 @@ EXPORT int getsockopt(int fd, int level, int name, void *value, socklen_t *len)
 	}
 	return real.getsockopt(fd, level, name, value, len);
 }
+
+/* For tests, and for who wants to know: bit 0: what is read comes by an rsocket, bit 1: what
+ * is written goes by one. -1: no connection that could move. */
+int anyrdma_sockets_moved(int fd);
+
+EXPORT int anyrdma_sockets_moved(int fd)
+{
+	struct conn *c;
+	int bits;
+
+	real_need();
+	c = conn_get(fd);
+	if (!c)
+		return -1;
+	bits = (atomic_load(&c->rx) == RX_RS) | (atomic_load(&c->tx) == TX_RS) << 1;
+	conn_put(c);
+	return bits;
+}
