@@ -281,7 +281,9 @@ void ep_file_end(struct file *f)
 
 /* ---- epoll_ctl ---- */
 
-static int ctl_conn(struct ep *ep, struct conn *c, int op, int fd, struct epoll_event *event)
+/* *blind: the instance cannot watch the rsocket. */
+static int ctl_conn(struct ep *ep, struct conn *c, int op, int fd, struct epoll_event *event,
+		    bool *blind)
 {
 	struct reg *g;
 	int err = 0;
@@ -316,10 +318,11 @@ static int ctl_conn(struct ep *ep, struct conn *c, int op, int fd, struct epoll_
 		err = kernel_set(g, op);
 		if (g->in_rs)
 			g->shadow = 0; /* arms an edge again, as the kernel does */
-		shadow_set(g, shadow_events(g));
+		reg_follow(g);
 	}
 	if (!err && op == EPOLL_CTL_ADD && c->offer)
 		atomic_fetch_add(&ep->offers, 1);
+	*blind = !err && op != EPOLL_CTL_DEL && (ep->nested || !g->in_rs) && shadow_events(g);
 	pthread_mutex_unlock(&lock);
 	pthread_mutex_unlock(&c->lock);
 	return err;
@@ -329,12 +332,15 @@ int ep_ctl(int epfd, int op, int fd, struct epoll_event *event)
 {
 	struct file *f = file_get_kind(epfd, FILE_EPOLL);
 	struct conn *c = conn_get(fd);
+	bool blind = false;
 	int err;
 
 	if (c && f && (event || op == EPOLL_CTL_DEL) && op >= EPOLL_CTL_ADD &&
 	    op <= EPOLL_CTL_MOD) {
 		ep_of(f)->fd = epfd;
-		err = ctl_conn(ep_of(f), c, op, fd, event);
+		err = ctl_conn(ep_of(f), c, op, fd, event, &blind);
+		if (blind)
+			move_pin(c);
 	} else {
 		/* An instance that we know nothing of would miss what comes. */
 		if (c)

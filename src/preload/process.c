@@ -9,10 +9,10 @@
 #include "preload/share.h"
 
 #include <alloca.h>
+#include <pty.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <sys/syscall.h>
-#include <utmp.h>
 
 static pid_t self;
 static pthread_mutex_t fork_lock = PTHREAD_MUTEX_INITIALIZER; /* one fork at a time */
@@ -60,12 +60,11 @@ static void share_told(struct file *f, void *arg)
 		share_no_child(conn_of(f)->share);
 }
 
-/* glibc calls these around every fork but vfork, in the forking thread. */
+/* glibc calls these around every fork but vfork, in the forking thread. The handlers of the
+ * device come first, and nothing can be waited for any more. */
 static void before_fork(void)
 {
-	real_need();
 	pthread_mutex_lock(&fork_lock);
-	back_all();
 	file_each(FILE_CONN, share_one, NULL);
 	file_lock_all();
 	ep_lock_all();
@@ -97,12 +96,30 @@ EXPORT pid_t fork(void)
 	int saved;
 
 	real_need();
+	back_all();
 	pid = real.fork();
 	saved = errno;
 	if (pid)
 		file_each(FILE_CONN, share_told, &pid);
 	errno = saved;
 	return pid;
+}
+
+/* The C library forks inside of these; the parent that exits, or the slot that is left as of
+ * a child to be, does no harm. */
+EXPORT int daemon(int nochdir, int noclose)
+{
+	real_need();
+	back_all();
+	return real.daemon(nochdir, noclose);
+}
+
+EXPORT int forkpty(int *master, char *name, const struct termios *term,
+		   const struct winsize *size)
+{
+	real_need();
+	back_all();
+	return real.forkpty(master, name, term, size);
 }
 
 __attribute__((constructor)) static void process_init(void)

@@ -6,6 +6,7 @@
 
 #include <fcntl.h>
 #include <poll.h>
+#include <pty.h>
 #include <spawn.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -23,7 +24,7 @@
 #define REAL_NAMES(X)                                                                       \
 	X(accept) X(accept4) X(bind) X(close) X(connect) X(daemon) X(dup) X(dup2) X(dup3)   \
 	X(epoll_create) X(epoll_create1) X(epoll_ctl) X(epoll_pwait) X(execve) X(execvpe)   \
-	X(fcntl) X(fdopen) X(fexecve) X(fork) X(getsockopt) X(ioctl) X(listen) X(poll)      \
+	X(fcntl) X(fdopen) X(fexecve) X(fork) X(forkpty) X(getsockopt) X(ioctl) X(listen) X(poll)      \
 	X(posix_spawn) X(posix_spawnp) X(ppoll) X(pread) X(pselect) X(read) X(readv)        \
 	X(recv) X(recvfrom) X(recvmmsg) X(recvmsg) X(select) X(send) X(sendfile)            \
 	X(sendmmsg) X(sendmsg) X(sendto) X(setsockopt) X(shutdown) X(socket) X(splice)      \

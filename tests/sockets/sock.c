@@ -75,6 +75,10 @@ bool put(int fd, const void *buf, size_t len)
 
 	while (done < len) {
 		n = send(fd, (const char *)buf + done, len - done, MSG_NOSIGNAL);
+		if (n < 0 && errno == EAGAIN) {
+			poll(&(struct pollfd){ fd, POLLOUT, 0 }, 1, 1000);
+			continue;
+		}
 		if (n <= 0)
 			return false;
 		done += (size_t)n;
