@@ -64,6 +64,7 @@ static bool parse_choice(const struct row *row, const char *text)
 }
 
 static const char *const directs[] = { "auto", "on", "mem", "off", NULL };
+static const char *const files[] = { "auto", "namespace", "preload", "off", NULL };
 static const char *const transports[] = { "auto", "tcp", "shm", NULL };
 
 #define CHOICE(field, list) .parse = parse_choice, .to = &conf.field, .words = (list)
@@ -96,6 +97,11 @@ static const struct row table[] = {
 	  "lets them; mem: likewise, by /proc/PID/mem alone; on: who sets it on both sides need "
 	  "not ask the kernel; off: never",
 	  CHOICE(direct, directs) },
+	{ "ANYRDMA_FILES", "auto",
+	  "how anyrdma run shows /sys/class/infiniband and /dev/infiniband. namespace: mounted "
+	  "in a namespace; preload: by a library in front of libc; auto: the first that is "
+	  "permitted; off: not",
+	  CHOICE(files, files) },
 	{ "ANYRDMA_GUARD", "on",
 	  "on: survive registered memory that was unmapped, by a handler for SIGSEGV and "
 	  "SIGBUS where there is none; off: leave the signals alone",
