@@ -9,6 +9,7 @@
 #include "dev/complete.h"
 #include "dev/gid.h"
 #include "dev/sge.h"
+#include "dev/verbs.h"
 #include "ud/tap.h"
 #include "ud/ud.h"
 
@@ -234,13 +235,30 @@ static enum ud_counter receive(struct dev_qp *qp, const struct ud_head *h,
 	return what;
 }
 
+/* An address of another device of the process: its port would not have taken the datagram. */
+static bool elsewhere(struct ud_qp *u, const struct ud_head *h)
+{
+	struct sockaddr_storage ss;
+
+	if (device_count() == 1 || h->dst_qpn == UD_MCAST_QPN ||
+	    !memcmp(&u->ours, &h->dgid, sizeof(h->dgid)))
+		return false;
+	gid_to_addr(&h->dgid, 0, 0, &ss);
+	if (gid_of_addr(u->qp->device, (struct sockaddr *)&ss) < 0)
+		return true;
+	u->ours = h->dgid;
+	return false;
+}
+
 bool ud_deliver_to(struct ud_qp *u, const struct ud_head *h, const void *payload)
 {
 	enum ud_counter what = UD_DROP_NO_QP;
 	bool fails = false, last = false;
 
 	lock_get(&u->rx_lock);
-	if (!u->gone)
+	if (!u->gone && elsewhere(u, h))
+		what = UD_DROP_ADDRESS;
+	else if (!u->gone)
 		what = receive(u->qp, h, payload, &fails, &last);
 	if (fails && what == UD_DROP_LENGTH)
 		qp_fail_recv(u->qp, IBV_WC_LOC_LEN_ERR, -1,
