@@ -164,6 +164,14 @@ static const struct rqe *recv_next_locked(struct dev_qp *qp)
 	return qp->rq.head == qp->rq.tail ? NULL : rq_at(&qp->rq, qp->rq.head);
 }
 
+/* A frame without a VLAN tag carries no service level. What the completion has in its place is
+ * the kind of packet (RoCE v2 A17.4.5.1 wants a flag for it), as mlx5's has: 8 for UDP, and 2 for
+ * IPv4 or 1 for IPv6. UCX before 1.19 finds the destination's address by it. */
+static uint8_t kind_of_packet(const struct ud_head *h)
+{
+	return gid_is_v4(&h->dgid) ? 8 | 2 : 8 | 1;
+}
+
 static void complete_locked(struct dev_qp *qp, const struct rqe *r, const struct ud_head *h)
 	REQUIRES(qp->lock)
 {
@@ -173,7 +181,7 @@ static void complete_locked(struct dev_qp *qp, const struct rqe *r, const struct
 		.byte_len = UD_GRH + h->len,
 		.src_qp = h->src_qpn,
 		.wc_flags = IBV_WC_GRH,
-		.sl = h->sl,
+		.sl = kind_of_packet(h),
 	};
 
 	lock_assert_held(&qp->lock);
