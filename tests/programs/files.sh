@@ -157,6 +157,53 @@ unable() {
 	${who[$1]} "$anyrdma" version > /dev/null 2>&1 || echo "no such processes here, or the build cannot be read by them"
 }
 
+# Server and client in an `anyrdma run` each: each accesses the other's memory.
+first_port 7700
+direct() { # WHO VARIABLE=VALUE...
+	local w=${who[$1]} server tries=0
+	shift
+	next_port
+	# shellcheck disable=SC2086
+	env ANYRDMA_LOG=info "$@" $w timeout 20 "$anyrdma" run \
+		rping -s -a 127.0.0.1 -p "$port" -C 3 -S 50000 > "$logs/direct.server" 2>&1 &
+	server=$!
+	while ! listening "" "rdma:$port"; do
+		tries=$((tries + 1))
+		[ $tries -lt 500 ] && alive $server || { cat "$logs/direct.server"; return 1; }
+		sleep 0.02
+	done
+	# shellcheck disable=SC2086
+	env ANYRDMA_LOG=info "$@" $w timeout 20 "$anyrdma" run \
+		rping -c -a 127.0.0.1 -p "$port" -C 3 -S 50000 > "$logs/direct.client" 2>&1 ||
+		echo "client: $?"
+	wait $server || echo "server: $?"
+	grep -q 'is accessed directly' "$logs/direct.server" &&
+		grep -q 'is accessed directly' "$logs/direct.client" && return
+	cat "$logs/direct.server" "$logs/direct.client"
+	return 1
+}
+
+# Programs of an ordinary user share a user namespace, also if they begin at once.
+one_namespace() {
+	local i
+	for i in 1 2 3 4 5 6; do
+		# Each ends when all have begun.
+		# shellcheck disable=SC2016
+		ours_of user "$anyrdma" run sh -c 'readlink /proc/self/ns/user; read -r _' \
+			< "$tmp/hold" > "$tmp/ns.$i" &
+	done
+	exec 8> "$tmp/hold"
+	for i in 1 2 3 4 5 6; do
+		until [ -s "$tmp/ns.$i" ]; do sleep 0.02; done
+	done
+	exec 8>&-
+	wait
+	[ "$(sort -u "$tmp"/ns.? | wc -l)" = 1 ] && ! grep -qx "$(readlink /proc/self/ns/user)" "$tmp/ns.1" && return
+	cat "$tmp"/ns.?
+	return 1
+}
+mkfifo "$tmp/hold"
+
 for w in self user container; do
 	[ -n "${who[$w]+set}" ] || { skip "$w" "needs root"; continue; }
 	why=$(unable $w)
@@ -192,6 +239,9 @@ for w in self user container; do
 	if command -v ibv_devices > /dev/null; then
 		is "$w: ibv_devinfo shows the board id" says 'board_id:.*anyrdma' ours_of $w "$anyrdma" run ibv_devinfo
 	fi
+	if command -v rping > /dev/null && [ $w != container ]; then
+		is "$w: two runs access each other's memory" direct $w
+	fi
 	if command -v strace > /dev/null && strace -o /dev/null true 2> /dev/null; then
 		is "$w: strace" ours_of $w "$anyrdma" run strace -o /dev/null -f sh -c 'cat /sys/class/infiniband/anyrdma0/fw_ver'
 	fi
@@ -200,5 +250,6 @@ for w in self user container; do
 	fi
 done
 
+[ -z "$root" ] || is "user: one user namespace for all runs" one_namespace
 is "the host has none of it" sh -c '! ls /sys/class/infiniband/anyrdma0 && ! ls /dev/infiniband/uverbs0'
 finish
