@@ -53,6 +53,10 @@ void userns_leave_rights(void);
 /* Has this process a right that a user namespace would take away? */
 bool userns_would_cost(const char **what);
 
+/* ---- preload.c --------------------------------------------------------------------- */
+
+bool preload_show(struct show *s);
+
 /* ---- join.c ------------------------------------------------------------------------ */
 
 /* Keeps others of this user, in this network namespace, from the search and what follows
