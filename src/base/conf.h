@@ -30,7 +30,9 @@ enum conf_files {
 };
 
 struct conf {
-	const char *addr;	 /* ANYRDMA_ADDR: the GID table's only addresses, or NULL */
+	const char *addr;	 /* ANYRDMA_ADDR: the GID tables' only addresses, or NULL */
+	const char *name;	 /* ANYRDMA_NAME: of the devices, or NULL */
+	uint32_t devices;	 /* ANYRDMA_DEVICES: how many there are, 1 to 8 */
 	bool ports_identity;	 /* ANYRDMA_PORTS=identity */
 	bool guard_off;		 /* ANYRDMA_GUARD=off */
 	bool nofile_keep;	 /* ANYRDMA_NOFILE=keep */

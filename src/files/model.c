@@ -14,13 +14,13 @@
 #define ANYRDMA_VERSION "0"
 #endif
 
-static void read_gids(struct files_device *d)
+static void read_gids(unsigned number, struct files_device *d)
 {
 	for (unsigned i = 0; i < DEV_GIDS; i++) {
 		struct files_gid *g = &d->gid[i];
 		struct gid_slot s;
 
-		if (!gid_get(i, &s))
+		if (!gid_get(number, i, &s))
 			continue;
 		g->gid = s.gid;
 		g->loopback = s.loopback;
@@ -31,18 +31,21 @@ static void read_gids(struct files_device *d)
 
 struct files_device *files_model_read(unsigned *n)
 {
-	struct files_device *d = calloc(1, sizeof(*d));
+	struct files_device *d = calloc(device_count(), sizeof(*d));
 	__be16 pkey = 0;
 
 	if (!d)
 		return NULL;
-	strcpy(d->name, device_the()->name);
-	d->guid = device_guid();
-	query_port(1, &d->port, sizeof(d->port));
 	query_pkey(1, 0, &pkey);
-	d->pkey = ntohs(pkey);
-	read_gids(d);
-	*n = 1;
+	*n = device_count();
+	for (unsigned i = 0; i < *n; i++) {
+		d[i].number = d[i].uverbs = i;
+		strcpy(d[i].name, device_get(i)->name);
+		d[i].guid = device_guid(i);
+		query_port(i, 1, &d[i].port, sizeof(d[i].port));
+		d[i].pkey = ntohs(pkey);
+		read_gids(i, &d[i]);
+	}
 	return d;
 }
 
@@ -50,6 +53,7 @@ void files_model_stamp(char *text, size_t size)
 {
 	const struct conf *c = conf_get();
 
-	snprintf(text, size, "%s %s %016" PRIx64 " addr=%s", ANYRDMA_VERSION,
-		 device_the()->name, device_guid(), c->addr ? c->addr : "");
+	snprintf(text, size, "%s %s*%u %016" PRIx64 " name=%s addr=%s", ANYRDMA_VERSION,
+		 device_get(0)->name, device_count(), device_guid(0), c->name ? c->name : "",
+		 c->addr ? c->addr : "");
 }
