@@ -45,8 +45,8 @@ static bool return_unread(struct rail *r)
 		return r->peer_gone;
 	while (end != RAIL_UNSWITCHED && c->rx_count < end) {
 		if (c->head_got < sizeof(c->head)) {
-			n = rs.rrecv(r->rs, c->head + c->head_got, sizeof(c->head) - c->head_got,
-				     MSG_DONTWAIT);
+			n = rs.rrecv(r->rs, c->head + c->head_got,
+				     sizeof(c->head) - c->head_got, MSG_DONTWAIT);
 			if (n <= 0)
 				return n == 0 || errno != EAGAIN;
 			c->head_got += (unsigned)n;

@@ -13,8 +13,13 @@ static struct {
 	struct rail *first, **last;
 	unsigned left;
 	bool running;
-} closer = { PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, PTHREAD_COND_INITIALIZER,
-	     NULL, NULL, 0, false };
+} closer = { PTHREAD_MUTEX_INITIALIZER,
+	     PTHREAD_COND_INITIALIZER,
+	     PTHREAD_COND_INITIALIZER,
+	     NULL,
+	     NULL,
+	     0,
+	     false };
 
 static void rail_close(struct rail *r)
 {

@@ -17,8 +17,8 @@ enum { ANY = -1 };
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static struct {
-	bool lines;	/* the file has any that mean something: only what they name */
-	bool v4, v6;	/* TCP over IPv4, over IPv6 */
+	bool lines;  /* the file has any that mean something: only what they name */
+	bool v4, v6; /* TCP over IPv4, over IPv6 */
 } want;
 
 static bool word(const char *text, const char *name)
@@ -52,7 +52,8 @@ static void config_line(char *line)
 			return;
 	}
 	any = !strcmp(field[1], "*");
-	if (!any && !word(field[1], "INET") && !word(field[1], "INET6") && !word(field[1], "IB"))
+	if (!any && !word(field[1], "INET") && !word(field[1], "INET6") &&
+	    !word(field[1], "IB"))
 		return;
 	want.lines = true;
 	if (!is_program(field[0]))

@@ -91,7 +91,8 @@ void conn_plain_tx_end(struct conn *c)
 
 void conn_count(struct conn *c, int fd, ssize_t bytes)
 {
-	unsigned calls = atomic_fetch_add_explicit(&c->calls, 1, memory_order_relaxed) + 1;
+	unsigned calls =
+		atomic_fetch_add_explicit(&c->calls, 1, memory_order_relaxed) + 1;
 	unsigned long sum = 0;
 
 	if (bytes > 0)
@@ -124,7 +125,8 @@ void conn_set_tx(struct conn *c, enum conn_tx tx)
 void conn_agree(struct conn *c)
 {
 	pthread_mutex_lock(&c->lock);
-	if (atomic_load(&c->offer) && c->rail && c->rail->step == RAIL_READY && !c->pinned) {
+	if (atomic_load(&c->offer) && c->rail && c->rail->step == RAIL_READY &&
+	    !c->pinned) {
 		atomic_store(&c->rx, RX_BOTH);
 		atomic_store(&c->offer, false);
 		ep_follow(c);
@@ -145,7 +147,8 @@ static int conn_break(struct conn *c)
 {
 	int fd = file_any_fd(&c->file);
 
-	log_info("descriptor %d: the RDMA half of the connection ended before its stream", fd);
+	log_info("descriptor %d: the RDMA half of the connection ended before its stream",
+		 fd);
 	if (c->rail)
 		rail_say_end(c->rail, RAIL_OPEN);
 	if (fd >= 0)
@@ -157,7 +160,8 @@ static int conn_break(struct conn *c)
 
 static ssize_t tcp_recv(int fd, const struct iovec *iov, int count, int flags)
 {
-	struct msghdr msg = { .msg_iov = (struct iovec *)iov, .msg_iovlen = (size_t)count };
+	struct msghdr msg = { .msg_iov = (struct iovec *)iov,
+			      .msg_iovlen = (size_t)count };
 	ssize_t n = real.recvmsg(fd, &msg, flags | MSG_DONTWAIT);
 
 	return n < 0 ? -errno : n;
@@ -217,7 +221,8 @@ static ssize_t rs_recv(struct conn *c, const struct iovec *iov, int count, int f
 
 		if (!iov[i].iov_len)
 			continue;
-		n = conn_read_rs_locked(c, (char *)iov[i].iov_base + done, iov[i].iov_len, flags);
+		n = conn_read_rs_locked(c, (char *)iov[i].iov_base + done, iov[i].iov_len,
+					flags);
 		if (n <= 0)
 			return sum ? sum : n;
 		sum += n;
@@ -227,7 +232,8 @@ static ssize_t rs_recv(struct conn *c, const struct iovec *iov, int count, int f
 	return sum;
 }
 
-static ssize_t recv_locked(struct conn *c, int fd, const struct iovec *iov, int count, int flags)
+static ssize_t recv_locked(struct conn *c, int fd, const struct iovec *iov, int count,
+			   int flags)
 {
 	ssize_t n;
 	int err = atomic_exchange(&c->error, 0);
@@ -313,7 +319,8 @@ ssize_t conn_recv(struct conn *c, int fd, const struct iovec *iov, int count, in
 
 	while (want) {
 		pthread_mutex_lock(&c->rx_lock);
-		n = got ? recv_locked(c, fd, rest, iov_rest(rest, iov, count, got), flags) :
+		n = got ? recv_locked(c, fd, rest, iov_rest(rest, iov, count, got),
+				      flags) :
 			  recv_locked(c, fd, iov, count, flags);
 		pthread_mutex_unlock(&c->rx_lock);
 		if (n > 0)
@@ -338,7 +345,8 @@ ssize_t conn_recv(struct conn *c, int fd, const struct iovec *iov, int count, in
 
 static ssize_t tcp_send(int fd, const struct iovec *iov, int count, int flags)
 {
-	struct msghdr msg = { .msg_iov = (struct iovec *)iov, .msg_iovlen = (size_t)count };
+	struct msghdr msg = { .msg_iov = (struct iovec *)iov,
+			      .msg_iovlen = (size_t)count };
 	ssize_t n = real.sendmsg(fd, &msg, flags | MSG_DONTWAIT);
 
 	return n < 0 ? -errno : n;
@@ -387,7 +395,8 @@ static ssize_t rs_send(struct conn *c, const struct iovec *iov, int count)
 	return sum;
 }
 
-static ssize_t send_locked(struct conn *c, int fd, const struct iovec *iov, int count, int flags)
+static ssize_t send_locked(struct conn *c, int fd, const struct iovec *iov, int count,
+			   int flags)
 {
 	ssize_t n;
 
@@ -415,7 +424,8 @@ ssize_t conn_send(struct conn *c, int fd, const struct iovec *iov, int count, in
 
 	while (done < want) {
 		pthread_mutex_lock(&c->tx_lock);
-		n = done ? send_locked(c, fd, rest, iov_rest(rest, iov, count, done), flags) :
+		n = done ? send_locked(c, fd, rest, iov_rest(rest, iov, count, done),
+				       flags) :
 			   send_locked(c, fd, iov, count, flags);
 		pthread_mutex_unlock(&c->tx_lock);
 		if (n > 0) {

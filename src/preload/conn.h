@@ -44,24 +44,25 @@ struct conn {
 	pthread_mutex_t lock;	 /* rail, regs, offer, and who may begin a move */
 	_Atomic(enum conn_rx) rx;
 	_Atomic(enum conn_tx) tx;
-	atomic_int plain_rx, plain_tx; /* threads in calls of the kernel that know TCP alone */
-	atomic_bool offer;	/* the rsocket is there; a reader has not agreed yet */
-	atomic_bool tx_may;	/* the peer's reader has agreed */
-	atomic_bool pinned;	/* stays on TCP for good */
-	atomic_bool lost;	/* of a forked child whose parent kept it: answers ECONNRESET */
+	atomic_int plain_rx,
+		plain_tx;   /* threads in calls of the kernel that know TCP alone */
+	atomic_bool offer;  /* the rsocket is there; a reader has not agreed yet */
+	atomic_bool tx_may; /* the peer's reader has agreed */
+	atomic_bool pinned; /* stays on TCP for good */
+	atomic_bool lost; /* of a forked child whose parent kept it: answers ECONNRESET */
 	atomic_bool nonblock;
-	bool passive;		/* from accept() */
+	bool passive; /* from accept() */
 	atomic_bool shut_rd, shut_wr;
 	atomic_int rcvtimeo, sndtimeo; /* milliseconds, 0: none */
-	atomic_uint calls;	/* reads and writes on TCP since the last move */
+	atomic_uint calls;	       /* reads and writes on TCP since the last move */
 	atomic_ulong bytes;
-	atomic_uint ask_at;	/* calls after which the next attempt to move is due */
-	atomic_int error;	/* errno that the next read gives, once */
-	pthread_cond_t turned;	/* with lock: rx or tx was held and is not any more */
-	struct rail *rail;	/* of a move that has begun */
-	struct reg *regs;	/* epoll instances that watch it */
-	struct share *share;	/* processes that have the socket, or NULL: this one */
-	uint8_t head[8];	/* the rsocket's first bytes: TCP's length */
+	atomic_uint ask_at;    /* calls after which the next attempt to move is due */
+	atomic_int error;      /* errno that the next read gives, once */
+	pthread_cond_t turned; /* with lock: rx or tx was held and is not any more */
+	struct rail *rail;     /* of a move that has begun */
+	struct reg *regs;      /* epoll instances that watch it */
+	struct share *share;   /* processes that have the socket, or NULL: this one */
+	uint8_t head[8];       /* the rsocket's first bytes: TCP's length */
 	unsigned head_got;
 	uint64_t rx_count, tx_count; /* bytes of the stream through this rsocket */
 };
@@ -85,8 +86,8 @@ static inline void conn_put(struct conn *c)
 	file_put(&c->file);
 }
 
-/* The application's read or write of a connection that has moved, of `count` pieces. Bytes, or -errno. `fd` is the descriptor
- * that was used; flags are MSG_*. */
+/* The application's read or write of a connection that has moved, of `count` pieces. Bytes,
+ * or -errno. `fd` is the descriptor that was used; flags are MSG_*. */
 ssize_t conn_recv(struct conn *c, int fd, const struct iovec *iov, int count, int flags);
 ssize_t conn_send(struct conn *c, int fd, const struct iovec *iov, int count, int flags);
 

@@ -18,7 +18,8 @@ struct ctl_msg {
 #define CTL_HEAD offsetof(struct ctl_msg, data)
 #define CTL_VERSION 1
 
-int ctl_send(struct rail *r, enum ctl_type type, uint64_t value, const void *data, size_t len)
+int ctl_send(struct rail *r, enum ctl_type type, uint64_t value, const void *data,
+	     size_t len)
 {
 	uint64_t head[2] = { 0, value };
 	struct iovec iov[2] = { { head, CTL_HEAD }, { (void *)data, len } };
@@ -66,7 +67,8 @@ static bool ctl_handle(struct rail *r, const struct ctl_msg *m, size_t len)
 	len -= CTL_HEAD;
 	switch (m->type) {
 	case CTL_ASK:
-		if (!r->passive || len != sizeof(r->token) || !m->value || m->value > 65535)
+		if (!r->passive || len != sizeof(r->token) || !m->value ||
+		    m->value > 65535)
 			return false;
 		memcpy(r->token, m->data, len);
 		r->port = (unsigned)m->value;
@@ -110,8 +112,10 @@ void rail_hear(struct rail *r)
 			break;
 		if (n <= 0 || !ctl_handle(r, m, (size_t)n)) {
 			if (n > 0)
-				log_info("a control message of %zd bytes from the peer of a moved "
-					 "connection is none", n);
+				log_info("a control message of %zd bytes from the peer "
+					 "of a moved "
+					 "connection is none",
+					 n);
 			atomic_store(&r->peer_gone, true);
 		}
 	}

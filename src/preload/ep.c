@@ -12,26 +12,26 @@
 struct reg {
 	struct ep *ep;
 	struct conn *conn;
-	int fd;			/* as the application knows it */
+	int fd;			 /* as the application knows it */
 	struct epoll_event want; /* what it asked for */
-	bool spent;		/* one-shot, and has fired */
-	bool in_rs;		/* the rsockets' instance has it */
-	int rs;			/* under this descriptor */
+	bool spent;		 /* one-shot, and has fired */
+	bool in_rs;		 /* the rsockets' instance has it */
+	int rs;			 /* under this descriptor */
 	uint32_t kernel, shadow; /* the events that each instance has */
-	unsigned index;		/* in regs */
+	unsigned index;		 /* in regs */
 	struct reg *next_of_conn;
 	struct reg *next, *prev; /* of the instance */
-	unsigned round, at;	/* where in the output of which wait it is */
+	unsigned round, at;	 /* where in the output of which wait it is */
 };
 
 struct ep {
 	struct file file;
-	int fd;			/* own duplicate: its number is any */
-	int shadow;		/* repoll instance, or -1 */
+	int fd;	    /* own duplicate: its number is any */
+	int shadow; /* repoll instance, or -1 */
 	struct reg *regs;
-	atomic_uint moved;	/* registrations in the rsockets' instance */
-	atomic_uint offers;	/* registrations whose connections may move */
-	atomic_int plain;	/* threads that wait for the kernel's instance alone */
+	atomic_uint moved;  /* registrations in the rsockets' instance */
+	atomic_uint offers; /* registrations whose connections may move */
+	atomic_int plain;   /* threads that wait for the kernel's instance alone */
 	atomic_bool nested;
 	unsigned round;
 };
@@ -43,7 +43,7 @@ struct ep {
 #define TAG 0xa7c35d1900000000ull
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* all registrations */
-static struct reg **regs;	/* by index */
+static struct reg **regs;				 /* by index */
 static unsigned regs_room, regs_free;
 
 struct file *ep_file_new(void)
@@ -203,7 +203,8 @@ static uint32_t shadow_events(const struct reg *g)
 
 static int kernel_set(struct reg *g, int op)
 {
-	struct epoll_event ev = { .events = kernel_events(g), .data.u64 = TAG | g->index };
+	struct epoll_event ev = { .events = kernel_events(g),
+				  .data.u64 = TAG | g->index };
 	int n;
 
 	/* Once exclusive a registration cannot be changed: only made anew. */
@@ -282,8 +283,8 @@ void ep_file_end(struct file *f)
 /* ---- epoll_ctl ---- */
 
 /* *blind: the instance cannot watch the rsocket. */
-static int ctl_conn(struct ep *ep, struct conn *c, int op, int fd, struct epoll_event *event,
-		    bool *blind)
+static int ctl_conn(struct ep *ep, struct conn *c, int op, int fd,
+		    struct epoll_event *event, bool *blind)
 {
 	struct reg *g;
 	int err = 0;
@@ -322,7 +323,8 @@ static int ctl_conn(struct ep *ep, struct conn *c, int op, int fd, struct epoll_
 	}
 	if (!err && op == EPOLL_CTL_ADD && c->offer)
 		atomic_fetch_add(&ep->offers, 1);
-	*blind = !err && op != EPOLL_CTL_DEL && (ep->nested || !g->in_rs) && shadow_events(g);
+	*blind = !err && op != EPOLL_CTL_DEL && (ep->nested || !g->in_rs) &&
+		 shadow_events(g);
 	pthread_mutex_unlock(&lock);
 	pthread_mutex_unlock(&c->lock);
 	return err;
@@ -453,7 +455,8 @@ static void out_kernel(struct out *out, int n)
 		pthread_mutex_lock(&lock);
 		g = index < regs_room ? regs[index] : NULL;
 		if (g && g->in_rs)
-			ev.events &= (uint32_t)(unsigned short)conn_tcp_wants(g->conn, 0x7fff);
+			ev.events &=
+				(uint32_t)(unsigned short)conn_tcp_wants(g->conn, 0x7fff);
 		if (g && !g->spent) {
 			out_put(out, g, ev.events);
 			if (g->spent && g->in_rs)
@@ -491,8 +494,8 @@ static void out_rs(struct out *out, const struct epoll_event *ev, bool *changed)
 	conn_put(c);
 }
 
-static int wait_plain(struct ep *ep, int epfd, struct out *out, const struct timespec *timeout,
-		      const sigset_t *mask)
+static int wait_plain(struct ep *ep, int epfd, struct out *out,
+		      const struct timespec *timeout, const sigset_t *mask)
 {
 	long ms = -1;
 	int n;
@@ -541,8 +544,8 @@ static int wait_both(struct ep *ep, int epfd, struct out *out, int ms)
 			out_rs(out, &ev[i], &changed);
 	}
 	if ((kernel || changed) && out->count < out->max) {
-		n = real.epoll_pwait(epfd, out->events + out->count, out->max - out->count, 0,
-				     NULL);
+		n = real.epoll_pwait(epfd, out->events + out->count,
+				     out->max - out->count, 0, NULL);
 		if (n > 0)
 			out_kernel(out, n);
 	}
@@ -563,8 +566,8 @@ static bool signal_waits(const sigset_t *mask)
 	return false;
 }
 
-static int wait_moved(struct ep *ep, int epfd, struct out *out, const struct timespec *timeout,
-		      const sigset_t *mask)
+static int wait_moved(struct ep *ep, int epfd, struct out *out,
+		      const struct timespec *timeout, const sigset_t *mask)
 {
 	struct timespec until;
 	sigset_t old;
@@ -616,7 +619,8 @@ int ep_wait(struct file *f, int epfd, struct epoll_event *events, int max,
 			n = wait_plain(ep, epfd, &out, timeout, mask);
 			atomic_fetch_sub(&ep->plain, 1);
 			/* An event that was only about a registration of before. */
-			if (n || (timeout && !timeout->tv_sec && !timeout->tv_nsec) || n < 0)
+			if (n || (timeout && !timeout->tv_sec && !timeout->tv_nsec) ||
+			    n < 0)
 				return n;
 			if (timeout)
 				return 0;

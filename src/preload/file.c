@@ -25,7 +25,8 @@ static slot_t *slot_of(int fd, bool make)
 	page = atomic_load_explicit(&pages[fd / PAGE], memory_order_acquire);
 	if (!page && make) {
 		page = calloc(PAGE, sizeof(*page));
-		if (page && !atomic_compare_exchange_strong(&pages[fd / PAGE], &none, page)) {
+		if (page &&
+		    !atomic_compare_exchange_strong(&pages[fd / PAGE], &none, page)) {
 			free(page);
 			page = none;
 		}

@@ -74,9 +74,11 @@ static bool listen_on(int family)
 
 bool hello_ask(struct rail *r)
 {
-	if (!hello.listener && !hello.failed && !listen_on(AF_INET6) && !listen_on(AF_INET)) {
+	if (!hello.listener && !hello.failed && !listen_on(AF_INET6) &&
+	    !listen_on(AF_INET)) {
 		hello.failed = true;
-		log_info("connections stay on TCP: no rsocket can listen: %s", strerror(errno));
+		log_info("connections stay on TCP: no rsocket can listen: %s",
+			 strerror(errno));
 	}
 	if (hello.failed) {
 		r->conn->pinned = true;
@@ -109,7 +111,8 @@ bool hello_connect(struct rail *r)
 		return false;
 	if (!rs.rconnect(r->rs, (void *)&ss, len) || errno == EINPROGRESS)
 		return true;
-	log_info("a connection stays on TCP: its rsocket cannot connect: %s", strerror(errno));
+	log_info("a connection stays on TCP: its rsocket cannot connect: %s",
+		 strerror(errno));
 	return false;
 }
 
@@ -147,7 +150,8 @@ nfds_t hello_gather(struct pollfd *pfd, nfds_t room, bool expected)
 /* False: it has been dealt with. */
 static bool guest_waits(struct guest *g)
 {
-	ssize_t n = rs.rrecv(g->rs, g->token + g->got, sizeof(g->token) - g->got, MSG_DONTWAIT);
+	ssize_t n = rs.rrecv(g->rs, g->token + g->got, sizeof(g->token) - g->got,
+			     MSG_DONTWAIT);
 
 	if (n < 0 && errno == EAGAIN && now() - g->since <= GUEST_SECONDS)
 		return true;

@@ -11,7 +11,8 @@
 
 /* One piece or many, of a connection that has moved; -EXDEV: it has not. The kernel's
  * call counts while it lasts. */
-static ssize_t moved_recv(struct conn *c, int fd, const struct iovec *iov, int count, int flags)
+static ssize_t moved_recv(struct conn *c, int fd, const struct iovec *iov, int count,
+			  int flags)
 {
 	if (atomic_load(&c->lost))
 		return -ECONNRESET;
@@ -22,7 +23,8 @@ static ssize_t moved_recv(struct conn *c, int fd, const struct iovec *iov, int c
 	return conn_recv(c, fd, iov, count, flags);
 }
 
-static ssize_t moved_send(struct conn *c, int fd, const struct iovec *iov, int count, int flags)
+static ssize_t moved_send(struct conn *c, int fd, const struct iovec *iov, int count,
+			  int flags)
 {
 	if (atomic_load(&c->lost))
 		return -ECONNRESET;
@@ -34,58 +36,58 @@ static ssize_t moved_send(struct conn *c, int fd, const struct iovec *iov, int c
 }
 
 /* call: of the kernel. */
-#define RECV(fd, buf, len, flags, call)                                                     \
-	do {                                                                                \
-		struct iovec iov_ = { (void *)(buf), (len) };                               \
-		RECV_IOV(fd, &iov_, 1, flags, call);                                        \
+#define RECV(fd, buf, len, flags, call) \
+	do { \
+		struct iovec iov_ = { (void *)(buf), (len) }; \
+		RECV_IOV(fd, &iov_, 1, flags, call); \
 	} while (0)
 
-#define RECV_IOV(fd, iov, count, flags, call)                                               \
-	do {                                                                                \
-		struct conn *c_;                                                            \
-		ssize_t n_;                                                                 \
-                                                                                            \
-		real_need();                                                                \
-		c_ = conn_get(fd);                                                          \
-		if (!c_)                                                                    \
-			return call;                                                        \
-		n_ = moved_recv(c_, fd, iov, count, flags);                                 \
-		if (n_ == -EXDEV) {                                                         \
-			n_ = call;                                                          \
-			conn_plain_rx_end(c_);                                              \
-			conn_count(c_, fd, n_);                                             \
-		} else {                                                                    \
-			n_ = edge(n_);                                                      \
-		}                                                                           \
-		conn_put(c_);                                                               \
-		return n_;                                                                  \
+#define RECV_IOV(fd, iov, count, flags, call) \
+	do { \
+		struct conn *c_; \
+		ssize_t n_; \
+\
+		real_need(); \
+		c_ = conn_get(fd); \
+		if (!c_) \
+			return call; \
+		n_ = moved_recv(c_, fd, iov, count, flags); \
+		if (n_ == -EXDEV) { \
+			n_ = call; \
+			conn_plain_rx_end(c_); \
+			conn_count(c_, fd, n_); \
+		} else { \
+			n_ = edge(n_); \
+		} \
+		conn_put(c_); \
+		return n_; \
 	} while (0)
 
-#define SEND(fd, buf, len, flags, call)                                                     \
-	do {                                                                                \
-		struct iovec iov_ = { (void *)(buf), (len) };                               \
-		SEND_IOV(fd, &iov_, 1, flags, call);                                        \
+#define SEND(fd, buf, len, flags, call) \
+	do { \
+		struct iovec iov_ = { (void *)(buf), (len) }; \
+		SEND_IOV(fd, &iov_, 1, flags, call); \
 	} while (0)
 
-#define SEND_IOV(fd, iov, count, flags, call)                                               \
-	do {                                                                                \
-		struct conn *c_;                                                            \
-		ssize_t n_;                                                                 \
-                                                                                            \
-		real_need();                                                                \
-		c_ = conn_get(fd);                                                          \
-		if (!c_)                                                                    \
-			return call;                                                        \
-		n_ = moved_send(c_, fd, iov, count, flags);                                 \
-		if (n_ == -EXDEV) {                                                         \
-			n_ = call;                                                          \
-			conn_plain_tx_end(c_);                                              \
-			conn_count(c_, fd, n_);                                             \
-		} else {                                                                    \
-			n_ = edge(n_);                                                      \
-		}                                                                           \
-		conn_put(c_);                                                               \
-		return n_;                                                                  \
+#define SEND_IOV(fd, iov, count, flags, call) \
+	do { \
+		struct conn *c_; \
+		ssize_t n_; \
+\
+		real_need(); \
+		c_ = conn_get(fd); \
+		if (!c_) \
+			return call; \
+		n_ = moved_send(c_, fd, iov, count, flags); \
+		if (n_ == -EXDEV) { \
+			n_ = call; \
+			conn_plain_tx_end(c_); \
+			conn_count(c_, fd, n_); \
+		} else { \
+			n_ = edge(n_); \
+		} \
+		conn_put(c_); \
+		return n_; \
 	} while (0)
 
 EXPORT ssize_t read(int fd, void *buf, size_t len)
@@ -128,8 +130,9 @@ EXPORT ssize_t recvmsg(int fd, struct msghdr *msg, int flags)
 		return edge(-EMSGSIZE);
 	}
 	/* The error queue is the kernel's. */
-	n = flags & MSG_ERRQUEUE ? -EXDEV :
-				   moved_recv(c, fd, msg->msg_iov, (int)msg->msg_iovlen, flags);
+	n = flags & MSG_ERRQUEUE ?
+		    -EXDEV :
+		    moved_recv(c, fd, msg->msg_iov, (int)msg->msg_iovlen, flags);
 	if (n == -EXDEV) {
 		n = real.recvmsg(fd, msg, flags);
 		if (!(flags & MSG_ERRQUEUE))
@@ -184,8 +187,8 @@ EXPORT ssize_t send(int fd, const void *buf, size_t len, int flags)
 	SEND(fd, buf, len, flags, real.send(fd, buf, len, flags));
 }
 
-EXPORT ssize_t sendto(int fd, const void *buf, size_t len, int flags, const struct sockaddr *to,
-		      socklen_t to_len)
+EXPORT ssize_t sendto(int fd, const void *buf, size_t len, int flags,
+		      const struct sockaddr *to, socklen_t to_len)
 {
 	SEND(fd, buf, len, flags, real.sendto(fd, buf, len, flags, to, to_len));
 }
@@ -336,8 +339,8 @@ EXPORT ssize_t sendfile64(int out, int in, off64_t *offset, size_t count)
 }
 
 /* The kernel moves pages between pipe and socket: the connection is TCP's for good. */
-EXPORT ssize_t splice(int in, off64_t *in_offset, int out, off64_t *out_offset, size_t len,
-		      unsigned flags)
+EXPORT ssize_t splice(int in, off64_t *in_offset, int out, off64_t *out_offset,
+		      size_t len, unsigned flags)
 {
 	int both[2] = { in, out };
 

@@ -79,7 +79,8 @@ static socklen_t conn_name(int fd, bool passive, struct sockaddr_un *un)
 	socklen_t len = sizeof(me), peer_len = sizeof(peer);
 	char a[40], b[40];
 
-	if (getsockname(fd, (void *)&me, &len) || getpeername(fd, (void *)&peer, &peer_len) ||
+	if (getsockname(fd, (void *)&me, &len) ||
+	    getpeername(fd, (void *)&peer, &peer_len) ||
 	    !endpoint(&me, passive ? b : a) || !endpoint(&peer, passive ? a : b))
 		return 0;
 	memset(un, 0, sizeof(*un));
@@ -223,7 +224,8 @@ void move_pin(struct conn *c)
 	if (atomic_exchange(&c->pinned, true) && !c->rail)
 		return;
 	if (!move_back(c))
-		log_warn("a connection does not come back to TCP: its peer does not answer");
+		log_warn("a connection does not come back to TCP: its peer does not "
+			 "answer");
 }
 
 static void child_conn(struct file *f, void *arg)

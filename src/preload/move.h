@@ -17,8 +17,8 @@ enum rail_step {
 	RAIL_CONNECTING, /* passive: rconnect */
 	RAIL_HELLO,	 /* passive: waits for READY */
 	RAIL_READY,
-	RAIL_BACK,	 /* coming back to TCP */
-	RAIL_OVER,	 /* nobody's but the service's */
+	RAIL_BACK, /* coming back to TCP */
+	RAIL_OVER, /* nobody's but the service's */
 };
 
 /* Made by the thread that begins the move, ended by the service thread, freed by the last who
@@ -26,26 +26,27 @@ enum rail_step {
 struct rail {
 	atomic_int refs;
 	_Atomic(enum rail_step) step;
-	struct conn *conn;	/* held until RAIL_OVER */
+	struct conn *conn; /* held until RAIL_OVER */
 	bool passive;
-	int listener;		/* the published name, or -1 */
-	int ctl;		/* SOCK_SEQPACKET to the peer, or -1 */
-	int rs;			/* or -1 */
-	bool abort;		/* no orderly end: SO_LINGER of 0 */
+	int listener; /* the published name, or -1 */
+	int ctl;      /* SOCK_SEQPACKET to the peer, or -1 */
+	int rs;	      /* or -1 */
+	bool abort;   /* no orderly end: SO_LINGER of 0 */
 	uint8_t token[16];
 	pthread_mutex_t ctl_lock; /* reading ctl, and what it says: */
-	unsigned port;		/* of the peer's listener of rsockets, or 0 */
+	unsigned port;		  /* of the peer's listener of rsockets, or 0 */
 	bool ready, agreed;
 	atomic_bool asked_back, left_all;
-	atomic_bool peer_gone;	/* ctl has ended */
-	_Atomic(uint64_t) peer_end; /* bytes that it has sent by the rsocket, or RAIL_OPEN */
-	uint8_t *left;		/* what the peer had not read, for TCP */
+	atomic_bool peer_gone; /* ctl has ended */
+	_Atomic(uint64_t)
+		peer_end; /* bytes that it has sent by the rsocket, or RAIL_OPEN */
+	uint8_t *left;	  /* what the peer had not read, for TCP */
 	size_t left_len, left_room, left_done;
 	/* The service thread's: */
 	bool ask_sent, left_sent;
 	struct rail *next, *prev;
 	struct rail *next_posted;
-	bool posted, listed;	/* service.lock */
+	bool posted, listed; /* service.lock */
 	atomic_bool closing;
 };
 
@@ -77,17 +78,18 @@ void rail_hear(struct rail *r);
 
 /* For move.c, ctl.c and service.c: */
 enum ctl_type {
-	CTL_ASK = 1,	/* value: port of the listener; data: token */
-	CTL_READY,	/* the rsocket is there */
-	CTL_CONSENT,	/* my reader watches the rsocket */
-	CTL_END,	/* value: bytes that I have sent by it, or RAIL_UNSWITCHED */
-	CTL_BACK,	/* I go back to TCP, go too */
-	CTL_LEFT,	/* data: bytes of yours that I have not read */
+	CTL_ASK = 1, /* value: port of the listener; data: token */
+	CTL_READY,   /* the rsocket is there */
+	CTL_CONSENT, /* my reader watches the rsocket */
+	CTL_END,     /* value: bytes that I have sent by it, or RAIL_UNSWITCHED */
+	CTL_BACK,    /* I go back to TCP, go too */
+	CTL_LEFT,    /* data: bytes of yours that I have not read */
 	CTL_LEFT_ALL,
 };
 #define CTL_DATA 32768
 
-int ctl_send(struct rail *r, enum ctl_type type, uint64_t value, const void *data, size_t len);
+int ctl_send(struct rail *r, enum ctl_type type, uint64_t value, const void *data,
+	     size_t len);
 void service_post(struct rail *r);
 bool service_start(void);
 void service_child(void);

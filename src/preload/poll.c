@@ -13,12 +13,12 @@
 struct call {
 	struct pollfd *fds;
 	nfds_t count;
-	struct conn **conn;	/* of each descriptor, held, or NULL */
-	struct rail **rail;	/* held, of those that have moved */
-	struct pollfd *ask;	/* a descriptor and, of moved connections, its rsocket */
-	nfds_t *whose;		/* index in fds of each */
+	struct conn **conn; /* of each descriptor, held, or NULL */
+	struct rail **rail; /* held, of those that have moved */
+	struct pollfd *ask; /* a descriptor and, of moved connections, its rsocket */
+	nfds_t *whose;	    /* index in fds of each */
 	nfds_t asked;
-	bool plain;		/* counted at every connection: none has moved */
+	bool plain; /* counted at every connection: none has moved */
 };
 
 static void finish(struct call *k)
@@ -130,7 +130,8 @@ static int answer(struct call *k, bool *again)
 		if (!got)
 			continue;
 		if (r && k->ask[j].fd == r->rs && k->ask[j].fd != fd->fd)
-			got = conn_rs_ready(k->conn[k->whose[j]], got, again) & fd->events;
+			got = conn_rs_ready(k->conn[k->whose[j]], got, again) &
+			      fd->events;
 		else if (r)
 			got &= conn_tcp_wants(k->conn[k->whose[j]], 0x7fff);
 		fd->revents |= got;
@@ -240,8 +241,8 @@ static bool in(const fd_set *set, int fd)
 	return set && FD_ISSET(fd, set);
 }
 
-static int select_poll(int n, fd_set *r, fd_set *w, fd_set *x, const struct timespec *timeout,
-		       const sigset_t *mask)
+static int select_poll(int n, fd_set *r, fd_set *w, fd_set *x,
+		       const struct timespec *timeout, const sigset_t *mask)
 {
 	struct pollfd *fds = calloc((size_t)n + 1, sizeof(*fds));
 	const short reads = POLLIN | POLLRDNORM | POLLHUP | POLLERR;
@@ -252,8 +253,9 @@ static int select_poll(int n, fd_set *r, fd_set *w, fd_set *x, const struct time
 	if (!fds)
 		return -ENOMEM;
 	for (int fd = 0; fd < n; fd++) {
-		short events = (short)((in(r, fd) ? POLLIN : 0) | (in(w, fd) ? POLLOUT : 0) |
-				       (in(x, fd) ? POLLPRI : 0));
+		short events =
+			(short)((in(r, fd) ? POLLIN : 0) | (in(w, fd) ? POLLOUT : 0) |
+				(in(x, fd) ? POLLPRI : 0));
 
 		if (events)
 			fds[count++] = (struct pollfd){ fd, events, 0 };
@@ -265,11 +267,11 @@ static int select_poll(int n, fd_set *r, fd_set *w, fd_set *x, const struct time
 	for (nfds_t i = 0; got >= 0 && i < count; i++) {
 		int fd = fds[i].fd;
 
-#define KEEP(set, mask_)                                                                    \
-	do {                                                                                \
-		if (in(set, fd) && !(fds[i].revents & (mask_)))                             \
-			FD_CLR(fd, set);                                                    \
-		bits += in(set, fd);                                                        \
+#define KEEP(set, mask_) \
+	do { \
+		if (in(set, fd) && !(fds[i].revents & (mask_))) \
+			FD_CLR(fd, set); \
+		bits += in(set, fd); \
 	} while (0)
 		KEEP(r, reads);
 		KEEP(w, writes);
@@ -288,7 +290,8 @@ int select_wait(int n, fd_set *r, fd_set *w, fd_set *x, const struct timespec *t
 	int got;
 
 	for (int fd = 0; fd < n && n <= FD_SETSIZE && !any; fd++)
-		any = (in(r, fd) || in(w, fd) || in(x, fd)) && file_peek_kind(fd) >= FILE_CONN;
+		any = (in(r, fd) || in(w, fd) || in(x, fd)) &&
+		      file_peek_kind(fd) >= FILE_CONN;
 	if (any)
 		return select_poll(n, r, w, x, timeout, mask);
 	got = real.pselect(n, r, w, x, timeout ? &copy : NULL, mask);

@@ -14,7 +14,8 @@ static int info(int fd, struct tcp_info *ti)
 
 	if (real.getsockopt(fd, IPPROTO_TCP, TCP_INFO, ti, &len))
 		return -errno;
-	if (len < offsetof(struct tcp_info, tcpi_bytes_retrans) + sizeof(ti->tcpi_bytes_retrans))
+	if (len < offsetof(struct tcp_info, tcpi_bytes_retrans) +
+			  sizeof(ti->tcpi_bytes_retrans))
 		return -EOPNOTSUPP;
 	return 0;
 }

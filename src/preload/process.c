@@ -34,7 +34,8 @@ static void back_wait_one(struct file *f, void *arg)
 {
 	(void)arg;
 	if (!move_back_wait(conn_of(f)))
-		log_warn("a connection did not come back to TCP before a fork: the child has it no more");
+		log_warn("a connection did not come back to TCP before a fork: the child "
+			 "has it no more");
 }
 
 /* All at once, then all waited for. */
@@ -181,19 +182,19 @@ EXPORT int fexecve(int fd, char *const argv[], char *const envp[])
 	return real.fexecve(fd, argv, envp);
 }
 
-#define COLLECT(argv, first, ap)                                                            \
-	do {                                                                                \
-		va_list count_;                                                             \
-		size_t n_ = 1;                                                              \
-                                                                                            \
-		va_copy(count_, ap);                                                        \
-		while (va_arg(count_, char *))                                              \
-			n_++;                                                               \
-		va_end(count_);                                                             \
-		(argv) = alloca((n_ + 1) * sizeof(char *));                                 \
-		(argv)[0] = (char *)(first);                                                \
-		for (size_t i_ = 1; i_ <= n_; i_++)                                         \
-			(argv)[i_] = va_arg(ap, char *);                                    \
+#define COLLECT(argv, first, ap) \
+	do { \
+		va_list count_; \
+		size_t n_ = 1; \
+\
+		va_copy(count_, ap); \
+		while (va_arg(count_, char *)) \
+			n_++; \
+		va_end(count_); \
+		(argv) = alloca((n_ + 1) * sizeof(char *)); \
+		(argv)[0] = (char *)(first); \
+		for (size_t i_ = 1; i_ <= n_; i_++) \
+			(argv)[i_] = va_arg(ap, char *); \
 	} while (0)
 
 EXPORT int execl(const char *path, const char *first, ...)
@@ -239,16 +240,20 @@ static void before_spawn(const posix_spawn_file_actions_t *actions)
 		file_each(FILE_CONN, back_inherited_one, NULL);
 }
 
-EXPORT int posix_spawn(pid_t *pid, const char *path, const posix_spawn_file_actions_t *actions,
-		       const posix_spawnattr_t *attr, char *const argv[], char *const envp[])
+EXPORT int posix_spawn(pid_t *pid, const char *path,
+		       const posix_spawn_file_actions_t *actions,
+		       const posix_spawnattr_t *attr, char *const argv[],
+		       char *const envp[])
 {
 	real_need();
 	before_spawn(actions);
 	return real.posix_spawn(pid, path, actions, attr, argv, envp);
 }
 
-EXPORT int posix_spawnp(pid_t *pid, const char *file, const posix_spawn_file_actions_t *actions,
-			const posix_spawnattr_t *attr, char *const argv[], char *const envp[])
+EXPORT int posix_spawnp(pid_t *pid, const char *file,
+			const posix_spawn_file_actions_t *actions,
+			const posix_spawnattr_t *attr, char *const argv[],
+			char *const envp[])
 {
 	real_need();
 	before_spawn(actions);
@@ -298,7 +303,8 @@ EXPORT long syscall(long number, ...)
 		a[i] = va_arg(ap, long);
 	va_end(ap);
 	if (number == SYS_io_uring_setup) {
-		log_info("io_uring_setup is refused: its reads and writes could not be moved");
+		log_info("io_uring_setup is refused: its reads and writes could not be "
+			 "moved");
 		errno = ENOSYS;
 		return -1;
 	}

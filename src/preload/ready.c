@@ -109,18 +109,19 @@ EXPORT int epoll_ctl(int epfd, int op, int fd, struct epoll_event *event)
 	return (int)edge(ep_ctl(epfd, op, fd, event));
 }
 
-static int wait_for(int epfd, struct epoll_event *events, int max, const struct timespec *timeout,
-		    const sigset_t *mask)
+static int wait_for(int epfd, struct epoll_event *events, int max,
+		    const struct timespec *timeout, const sigset_t *mask)
 {
 	struct file *ep = file_get_kind(epfd, FILE_EPOLL);
 	int n;
 
 	if (!ep) {
-		n = real.epoll_pwait(epfd, events, max,
-				     timeout ? (int)(timeout->tv_sec * 1000 +
-						     (timeout->tv_nsec + 999999) / 1000000) :
-					       -1,
-				     mask);
+		n = real.epoll_pwait(
+			epfd, events, max,
+			timeout ? (int)(timeout->tv_sec * 1000 +
+					(timeout->tv_nsec + 999999) / 1000000) :
+				  -1,
+			mask);
 		return n < 0 ? -errno : n;
 	}
 	n = ep_wait(ep, epfd, events, max, timeout, mask);

@@ -62,11 +62,11 @@ static bool rs_find(void)
 		log_info("connections stay on TCP: %s", dlerror());
 		return false;
 	}
-#define X(name)                                                                             \
-	rs.name = (__typeof__(rs.name))dlsym(lib, #name);                                   \
-	if (!rs.name) {                                                                     \
-		log_info("connections stay on TCP: this librdmacm has no " #name);              \
-		return false;                                                               \
+#define X(name) \
+	rs.name = (__typeof__(rs.name))dlsym(lib, #name); \
+	if (!rs.name) { \
+		log_info("connections stay on TCP: this librdmacm has no " #name); \
+		return false; \
 	}
 	RS_NAMES(X)
 #undef X
@@ -96,7 +96,8 @@ static bool is_ours(const char *path)
 /* Call sites are few: what was found about them is kept. */
 bool rs_calls(const void *caller)
 {
-	static _Atomic(uintptr_t) known[64]; /* the site, and whether it is theirs in bit 63 */
+	static _Atomic(uintptr_t)
+		known[64]; /* the site, and whether it is theirs in bit 63 */
 	uintptr_t site = (uintptr_t)caller, theirs = (uintptr_t)1 << 63;
 	_Atomic(uintptr_t) *slot = &known[(site ^ site >> 6 ^ site >> 12) % 64];
 	uintptr_t old = atomic_load_explicit(slot, memory_order_relaxed);

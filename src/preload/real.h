@@ -21,22 +21,27 @@
 
 #include <rdma/rsocket.h>
 
-#define REAL_NAMES(X)                                                                       \
-	X(accept) X(accept4) X(bind) X(close) X(connect) X(daemon) X(dup) X(dup2) X(dup3)   \
-	X(epoll_create) X(epoll_create1) X(epoll_ctl) X(epoll_pwait) X(execve) X(execvpe)   \
-	X(fcntl) X(fdopen) X(fexecve) X(fork) X(forkpty) X(getsockopt) X(ioctl) X(listen) X(poll)      \
-	X(posix_spawn) X(posix_spawnp) X(ppoll) X(pread) X(pselect) X(read) X(readv)        \
-	X(recv) X(recvfrom) X(recvmmsg) X(recvmsg) X(select) X(send) X(sendfile)            \
-	X(sendmmsg) X(sendmsg) X(sendto) X(setsockopt) X(shutdown) X(socket) X(splice)      \
-	X(tee) X(write) X(writev) X(_exit) X(quick_exit) X(syscall)
+#define REAL_NAMES(X) \
+	X(accept) \
+	X(accept4) X(bind) X(close) X(connect) X(daemon) X(dup) X(dup2) X(dup3) X( \
+		epoll_create) X(epoll_create1) X(epoll_ctl) X(epoll_pwait) X(execve) \
+		X(execvpe) X(fcntl) X(fdopen) X(fexecve) X(fork) X(forkpty) X( \
+			getsockopt) X(ioctl) X(listen) X(poll) X(posix_spawn) \
+			X(posix_spawnp) X(ppoll) X(pread) X(pselect) X(read) X(readv) X( \
+				recv) X(recvfrom) X(recvmmsg) X(recvmsg) X(select) \
+				X(send) X(sendfile) X(sendmmsg) X(sendmsg) X(sendto) \
+					X(setsockopt) X(shutdown) X(socket) X(splice) \
+						X(tee) X(write) X(writev) X(_exit) \
+							X(quick_exit) X(syscall)
 
 /* Not in every C library that we run on: NULL, and the kernel is asked. */
 #define REAL_NEWER(X) X(close_range) X(epoll_pwait2)
 
-#define RS_NAMES(X)                                                                         \
-	X(rsocket) X(rbind) X(rlisten) X(raccept) X(rconnect) X(rshutdown) X(rclose)        \
-	X(rrecv) X(rsend) X(rpoll) X(rgetsockname) X(rsetsockopt) X(rgetsockopt) X(rfcntl)  \
-	X(repoll_create) X(repoll_ctl) X(repoll_wait)
+#define RS_NAMES(X) \
+	X(rsocket) \
+	X(rbind) X(rlisten) X(raccept) X(rconnect) X(rshutdown) X(rclose) X(rrecv) \
+		X(rsend) X(rpoll) X(rgetsockname) X(rsetsockopt) X(rgetsockopt) \
+			X(rfcntl) X(repoll_create) X(repoll_ctl) X(repoll_wait)
 
 struct real {
 	bool ready;

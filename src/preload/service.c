@@ -34,7 +34,8 @@ void service_post(struct rail *r)
 		r->next_posted = service.posted;
 		service.posted = r;
 		if (real.write(service.wake, &one, sizeof(one)) < 0)
-			log_error("the service thread cannot be woken: %s", strerror(errno));
+			log_error("the service thread cannot be woken: %s",
+				  strerror(errno));
 	}
 	pthread_mutex_unlock(&service.lock);
 }
@@ -270,7 +271,8 @@ static void *service_run(void *arg)
 	(void)arg;
 	for (;;) {
 		n = gather(pfd, ROOM, &timeout);
-		if ((n > 1 ? rs.rpoll(pfd, n, timeout) : real.poll(pfd, n, timeout)) < 0 &&
+		if ((n > 1 ? rs.rpoll(pfd, n, timeout) : real.poll(pfd, n, timeout)) <
+			    0 &&
 		    errno != EINTR)
 			log_error("the service thread cannot wait: %s", strerror(errno));
 		run_events();

@@ -21,7 +21,7 @@ struct share {
 static struct chunk {
 	struct chunk *next;
 	struct share slot[CHUNK];
-} *chunks;
+} * chunks;
 
 /* Told to those who found no slot: somebody else always has it. */
 static struct share everybody = { .holder = { 1 } };
@@ -38,7 +38,8 @@ static struct share *share_find(void)
 			if (atomic_compare_exchange_strong(&k->slot[i].used, &none, 1))
 				return &k->slot[i];
 		}
-	k = mmap(NULL, sizeof(*k), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	k = mmap(NULL, sizeof(*k), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1,
+		 0);
 	if (k == MAP_FAILED)
 		return NULL;
 	k->next = chunks;

@@ -187,8 +187,9 @@ static int fcntl_any(int fd, int cmd, void *arg)
 	if (cmd == F_DUPFD || cmd == F_DUPFD_CLOEXEC)
 		return duplicated(fd, real.fcntl(fd, cmd, arg));
 	n = real.fcntl(fd, cmd, arg);
-	c = n < 0 || (cmd != F_SETFL && cmd != F_SETOWN && cmd != F_SETOWN_EX) ? NULL :
-										  conn_get(fd);
+	c = n < 0 || (cmd != F_SETFL && cmd != F_SETOWN && cmd != F_SETOWN_EX) ?
+		    NULL :
+		    conn_get(fd);
 	if (!c)
 		return n;
 	if (cmd == F_SETFL)
@@ -258,8 +259,9 @@ EXPORT int ioctl(int fd, unsigned long request, ...)
 static bool is_kernels(int level, int name)
 {
 	if (level == SOL_SOCKET)
-		return name == SO_ZEROCOPY || name == SO_TIMESTAMPING || name == SO_TIMESTAMP ||
-		       name == SO_TIMESTAMPNS || name == SO_OOBINLINE || name == SO_ATTACH_BPF;
+		return name == SO_ZEROCOPY || name == SO_TIMESTAMPING ||
+		       name == SO_TIMESTAMP || name == SO_TIMESTAMPNS ||
+		       name == SO_OOBINLINE || name == SO_ATTACH_BPF;
 	return level == IPPROTO_TCP && (name == TCP_ULP || name == TCP_REPAIR ||
 					name == TCP_ZEROCOPY_RECEIVE || name == TCP_INQ);
 }

@@ -74,7 +74,8 @@ static void wait_held(struct conn *c, short events, int ms)
 	until.tv_sec += until.tv_nsec / 1000000000;
 	until.tv_nsec %= 1000000000;
 	pthread_mutex_lock(&c->lock);
-	if ((events & POLLIN && c->rx == RX_HELD) || (events & POLLOUT && c->tx == TX_HELD))
+	if ((events & POLLIN && c->rx == RX_HELD) ||
+	    (events & POLLOUT && c->tx == TX_HELD))
 		pthread_cond_timedwait(&c->turned, &c->lock, &until);
 	pthread_mutex_unlock(&c->lock);
 }
@@ -91,7 +92,8 @@ int conn_wait(struct conn *c, int fd, short events, int ms)
 	nfds_t count = 0;
 	int n;
 
-	if ((events & POLLIN && c->rx == RX_HELD) || (events & POLLOUT && c->tx == TX_HELD)) {
+	if ((events & POLLIN && c->rx == RX_HELD) ||
+	    (events & POLLOUT && c->tx == TX_HELD)) {
 		wait_held(c, events, ms);
 		return 0;
 	}
