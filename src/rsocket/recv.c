@@ -155,6 +155,8 @@ static ssize_t receive(struct rs *rs, struct sink *to, int flags, uint64_t until
 	struct place p;
 	ssize_t ret;
 
+	if (peek) /* all that has come by now */
+		shard_run(rs->shard, false);
 	for (;;) {
 		p = place_now(rs);
 		ret = take(rs, &p, to, peek);
