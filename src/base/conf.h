@@ -25,6 +25,7 @@ struct conf {
 	const char *addr;	 /* ANYRDMA_ADDR: the GID table's only addresses, or NULL */
 	bool ports_identity;	 /* ANYRDMA_PORTS=identity */
 	bool guard_off;		 /* ANYRDMA_GUARD=off */
+	bool pages_trust;	 /* ANYRDMA_PAGES=trust */
 	bool nofile_keep;	 /* ANYRDMA_NOFILE=keep */
 	bool strict_timeout;	 /* ANYRDMA_STRICT_TIMEOUT=1 */
 	bool crc;		 /* ANYRDMA_CRC=on: ask for MPA CRC32C */

@@ -73,7 +73,7 @@ static int ring_add(struct rc_build *b, struct stream *s, const struct rc_frame 
 	if (!at)
 		return -ENOBUFS;
 	if (room && !p->by_reference)
-		ret = payload_copy(s->qp, p, at + head, room);
+		ret = payload_copy(s, p, at + head, room);
 	if (ret)
 		return ret;
 	rec_put(at, to_shm(s)->peer_slot, h);

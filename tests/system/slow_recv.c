@@ -280,6 +280,34 @@ static void queue_is_full(void)
 	end();
 }
 
+/* Not fetched, but in frames: through the ring, over TCP. */
+#define FRAMED(name, what)                                                       \
+	static void ring_##name(void)                                            \
+	{                                                                        \
+		setenv("ANYRDMA_DIRECT", "off", 1);                              \
+		what;                                                            \
+	}                                                                        \
+	static void tcp_##name(void)                                             \
+	{                                                                        \
+		far_transport = "tcp";                                           \
+		what;                                                            \
+	}
+
+FRAMED(polled, polled())
+FRAMED(asleep, asleep_on_a_channel())
+FRAMED(first_page, first_page())
+FRAMED(last_page, last_page())
+FRAMED(shared_receive_queue, shared_receive_queue())
+FRAMED(second_goes_on, second_goes_on())
+FRAMED(queue_is_full, queue_is_full())
+
+/* Who polls one CQ receives for the ring, and so for all. */
+static void ring_another_is_polled(void)
+{
+	setenv("ANYRDMA_DIRECT", "off", 1);
+	another_is_polled();
+}
+
 static const struct conf_case cases[] = {
 	CASE(polled),
 	CASE(asleep_on_a_channel),
@@ -291,6 +319,21 @@ static const struct conf_case cases[] = {
 	CASE(another_is_polled),
 	CASE(second_goes_on),
 	CASE(queue_is_full),
+	CASE(ring_polled),
+	CASE(ring_asleep),
+	CASE(ring_first_page),
+	CASE(ring_last_page),
+	CASE(ring_shared_receive_queue),
+	CASE(ring_second_goes_on),
+	CASE(ring_queue_is_full),
+	CASE(ring_another_is_polled),
+	CASE(tcp_polled),
+	CASE(tcp_asleep),
+	CASE(tcp_first_page),
+	CASE(tcp_last_page),
+	CASE(tcp_shared_receive_queue),
+	CASE(tcp_second_goes_on),
+	CASE(tcp_queue_is_full),
 };
 
 CONF_MAIN(cases)
