@@ -15,11 +15,12 @@ static struct peer target;
 
 /* ---- who sends -------------------------------------------------------------------------- */
 
-/* On pair i: a large one, then small ones. */
-static void send_all(unsigned i, size_t len)
+/* On pair i: a large one from b, then small ones. What one pair sends may be read while
+ * another one's is written. */
+static void send_all(unsigned i, struct conf_buf *b)
 {
-	conf_pattern(big.p, len, i);
-	OK(conf_send(far_side[i].qp, 100, &big, 0, len));
+	conf_pattern(b->p, LEN, i);
+	OK(conf_send(far_side[i].qp, 100, b, 0, LEN));
 	for (unsigned k = 0; k < BEHIND; k++) {
 		conf_pattern(far_side[i].b.p + (size_t)k * SMALL, SMALL, k);
 		OK(conf_send(far_side[i].qp, 101 + k, &far_side[i].b, (size_t)k * SMALL,
@@ -35,19 +36,21 @@ static void sent_all(unsigned i)
 
 static void target_sends(struct peer *me, void *arg)
 {
+	struct conf_buf two;
 	char c;
 
 	(void)arg;
 	far_open(1, 3);
 	big = conf_buf(dev.pd, LEN, CONF_RW);
+	two = conf_buf(dev.pd, LEN, CONF_RW);
 	far_meet();
 	while ((c = meanwhile_serve(me, &far_side[1])) != 'x') {
 		switch (c) {
 		case 'l':
-			send_all(0, LEN);
+			send_all(0, &big);
 			break;
 		case 'L':
-			send_all(2, LEN);
+			send_all(2, &two);
 			break;
 		case 'd':
 			sent_all(0);
@@ -253,6 +256,7 @@ static void second_goes_on(void)
 	EQ(atomic_load(&taker.n), 0);
 	late_give(&late);
 	taker_end(&taker);
+	received(0);
 	conf_buf_free(&two);
 	end();
 }
