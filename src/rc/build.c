@@ -6,7 +6,6 @@
 
 #include "base/be.h"
 #include "rc/execute.h"
-#include "rc/pages.h"
 #include "rc/requester.h"
 #include "rc/responder.h"
 
@@ -31,9 +30,9 @@ int payload_map(struct dev_qp *qp, const struct rc_payload *p, uint32_t off, uin
 	return sge_map(&list, p->off + off, len, mem);
 }
 
-int payload_copy(struct stream *s, const struct rc_payload *p, uint8_t *to, uint32_t n)
+int payload_copy(struct dev_qp *qp, const struct rc_payload *p, uint8_t *to, uint32_t n)
 {
-	struct wqe *w = p->kind == PAYLOAD_WQE ? sq_at(&s->qp->sq, p->idx) : NULL;
+	struct wqe *w = p->kind == PAYLOAD_WQE ? sq_at(&qp->sq, p->idx) : NULL;
 	struct mr_slot *refs[DEV_MAX_SGE];
 	struct iovec iov[DEV_MAX_SGE];
 	struct sge_mem mem = { iov, refs, DEV_MAX_SGE };
@@ -43,11 +42,9 @@ int payload_copy(struct stream *s, const struct rc_payload *p, uint8_t *to, uint
 		memcpy(to, wqe_inline(w) + p->off, n);
 		return 0;
 	}
-	maps = payload_map(s->qp, p, 0, n, &mem);
+	maps = payload_map(qp, p, 0, n, &mem);
 	if (maps < 0)
 		return maps;
-	if (tx_wants_pages(p, n) && tx_lacks_pages(s, p, n, &mem, maps))
-		return -EINPROGRESS;
 	ret = take_iov(to, iov, maps);
 	sge_unmap(refs, maps);
 	return ret;

@@ -33,9 +33,9 @@ struct rc_payload {
 /* A carrier embeds it in what it collects frames in. */
 struct rc_build {
 	/* Takes a frame; `after` is the state behind it. 0; or -errno of payload_map() or
-	 * payload_copy(): it was not taken, and nothing has changed; after -EINPROGRESS the
-	 * build goes on with what needs no pages. A frame without payload
-	 * is always taken where full() was false. */
+	 * tx_copy(): it was not taken, and nothing has changed; after -EINPROGRESS the build
+	 * goes on with what needs no pages. A frame without payload is always taken where
+	 * full() was false. */
 	int (*add)(struct rc_build *b, struct stream *s, const struct rc_frame *f,
 		   const struct rc_payload *p, const struct rc_cursor *after);
 	/* No further frame can be taken. */
@@ -56,8 +56,8 @@ void rc_cursor_store(struct stream *s, const struct rc_cursor *c);
  * of sge_map() or sge_map_remote(). Not for inline data. */
 int payload_map(struct dev_qp *qp, const struct rc_payload *p, uint32_t off, uint32_t len,
 		struct sge_mem *mem);
-/* Copies the first n bytes. 0, or -errno: as payload_map(), or -EFAULT, or -EINPROGRESS:
- * tx_lacks_pages(). */
-int payload_copy(struct stream *s, const struct rc_payload *p, uint8_t *to, uint32_t n);
+/* Copies the first n bytes. 0, or -errno: as payload_map(), or -EFAULT. Carriers call
+ * tx_copy(), which looks for the pages first. */
+int payload_copy(struct dev_qp *qp, const struct rc_payload *p, uint8_t *to, uint32_t n);
 
 #endif

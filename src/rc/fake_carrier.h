@@ -120,7 +120,7 @@ static int fake_add(struct rc_build *b, struct stream *s, const struct rc_frame 
 
 	to->way = payload->by_reference ? RC_BY_REFERENCE : RC_BY_FRAME;
 	if (f->payload && to->way == RC_BY_FRAME)
-		ret = payload_copy(s, payload, to->data, f->payload);
+		ret = payload_copy(s->qp, payload, to->data, f->payload);
 	if (ret)
 		return ret;
 	to->f = *f;

@@ -6,6 +6,7 @@
 #include "rc/rx.h"
 #include "rc/tx.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -190,4 +191,24 @@ bool tx_lacks_pages(struct stream *s, const struct rc_payload *p, uint32_t len,
 	of->waits = true;
 	post(j);
 	return true;
+}
+
+int tx_copy_much(struct stream *s, const struct rc_payload *p, uint8_t *to, uint32_t n)
+{
+	struct mr_slot *refs[DEV_MAX_SGE];
+	struct iovec iov[DEV_MAX_SGE];
+	struct sge_mem mem = { iov, refs, DEV_MAX_SGE };
+	int k, ret;
+
+	lock_assert_held(&s->lock);
+	if (p->kind == PAYLOAD_WQE && sq_at(&s->qp->sq, p->idx)->is_inline)
+		return payload_copy(s->qp, p, to, n);
+	k = payload_map(s->qp, p, 0, n, &mem);
+	if (k < 0)
+		return k;
+	if (tx_lacks_pages(s, p, n, &mem, k))
+		return -EINPROGRESS;
+	ret = take_iov(to, iov, k);
+	sge_unmap(refs, k);
+	return ret;
 }

@@ -34,4 +34,14 @@ bool rx_lacks_pages(struct stream *s, uint32_t len, const struct sge_mem *mem, i
 bool tx_lacks_pages(struct stream *s, const struct rc_payload *p, uint32_t len,
 		    const struct sge_mem *mem, int k) REQUIRES(s->lock);
 
+int tx_copy_much(struct stream *s, const struct rc_payload *p, uint8_t *to, uint32_t n)
+	REQUIRES(s->lock);
+
+/* payload_copy(); or -EINPROGRESS: tx_lacks_pages(). */
+static inline int tx_copy(struct stream *s, const struct rc_payload *p, uint8_t *to, uint32_t n)
+	REQUIRES(s->lock)
+{
+	return tx_wants_pages(p, n) ? tx_copy_much(s, p, to, n) : payload_copy(s->qp, p, to, n);
+}
+
 #endif

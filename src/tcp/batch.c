@@ -81,7 +81,7 @@ static int batch_map(struct batch *b, struct stream *s, const struct rc_payload 
 static int batch_copy(struct batch *b, struct stream *s, const struct rc_payload *p,
 		      uint32_t len)
 {
-	int ret = payload_copy(s, p, b->buf + b->used, len);
+	int ret = tx_copy(s, p, b->buf + b->used, len);
 
 	if (!ret)
 		batch_append(b, len);
