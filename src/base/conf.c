@@ -64,6 +64,7 @@ static bool parse_choice(const struct row *row, const char *text)
 }
 
 static const char *const directs[] = { "auto", "on", "mem", "off", NULL };
+static const char *const files[] = { "auto", "namespace", "preload", "off", NULL };
 static const char *const transports[] = { "auto", "tcp", "shm", NULL };
 
 #define CHOICE(field, list) .parse = parse_choice, .to = &conf.field, .words = (list)
@@ -73,7 +74,8 @@ static const char *const transports[] = { "auto", "tcp", "shm", NULL };
 /* Sorted by name. Each row stands in man/anyrdma.7.scd with the same default. */
 static const struct row table[] = {
 	{ "ANYRDMA_ADDR", "",
-	  "comma-separated local addresses: the GID table holds these alone",
+	  "comma-separated local addresses or interfaces: the GID table holds these alone. With "
+	  "several devices lists between semicolons, one for each",
 	  .parse = parse_text, .to = &conf.addr },
 	{ "ANYRDMA_CM_REPLY_MS", "5000",
 	  "milliseconds to wait for the peer's answer to a connection request",
@@ -87,11 +89,19 @@ static const struct row table[] = {
 	{ "ANYRDMA_CRC", "off",
 	  "on: protect every frame with CRC32C; off: leave it to TCP's checksum",
 	  SWITCH(crc, "off", "on") },
+	{ "ANYRDMA_DEVICES", "1",
+	  "how many devices there are, at most 8",
+	  NUMBER(devices, 1, 8) },
 	{ "ANYRDMA_DIRECT", "auto",
 	  "processes of this host access each other's memory directly. auto: where the kernel "
 	  "lets them; mem: likewise, by /proc/PID/mem alone; on: who sets it on both sides need "
 	  "not ask the kernel; off: never",
 	  CHOICE(direct, directs) },
+	{ "ANYRDMA_FILES", "auto",
+	  "how anyrdma run shows /sys/class/infiniband and /dev/infiniband. namespace: mounted "
+	  "in a namespace; preload: by a library in front of libc; auto: the first that is "
+	  "permitted; off: not",
+	  CHOICE(files, files) },
 	{ "ANYRDMA_GUARD", "on",
 	  "on: survive registered memory that was unmapped, by a handler for SIGSEGV and "
 	  "SIGBUS where there is none; off: leave the signals alone",
@@ -99,6 +109,9 @@ static const struct row table[] = {
 	{ "ANYRDMA_LOG", "error",
 	  "error, warn, info or debug, and after a colon the file to append to",
 	  .parse = NULL },
+	{ "ANYRDMA_NAME", "",
+	  "names of the devices instead of anyrdma0 and so on, comma-separated; one name counts up",
+	  .parse = parse_text, .to = &conf.name },
 	{ "ANYRDMA_NOFILE", "raise",
 	  "raise: lift RLIMIT_NOFILE to its hard limit; keep: leave it alone",
 	  SWITCH(nofile_keep, "raise", "keep") },
@@ -136,7 +149,7 @@ static atomic_bool conf_ready;
 
 static void conf_read(void)
 {
-	char *copy;
+	const char **texts[] = { &conf.addr, &conf.name };
 
 	for (const struct row *row = table; row < table + ROWS; row++) {
 		const char *text = secure_getenv(row->name);
@@ -149,9 +162,12 @@ static void conf_read(void)
 				  row->name, text, row->help, row->def);
 	}
 	/* The environment may be rewritten by the application later. */
-	copy = conf.addr ? strdup(conf.addr) : NULL;
-	if (copy)
-		conf.addr = copy;
+	for (unsigned i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
+		char *copy = *texts[i] ? strdup(*texts[i]) : NULL;
+
+		if (copy)
+			*texts[i] = copy;
+	}
 	atomic_store_explicit(&conf_ready, true, memory_order_release);
 }
 

@@ -21,8 +21,18 @@ enum conf_direct {
 	CONF_DIRECT_OFF,
 };
 
+/* How `anyrdma run` shows the files of the device. */
+enum conf_files {
+	CONF_FILES_AUTO,      /* by namespaces where they are permitted, else as the third */
+	CONF_FILES_NAMESPACE,
+	CONF_FILES_PRELOAD,
+	CONF_FILES_OFF,
+};
+
 struct conf {
-	const char *addr;	 /* ANYRDMA_ADDR: the GID table's only addresses, or NULL */
+	const char *addr;	 /* ANYRDMA_ADDR: the GID tables' only addresses, or NULL */
+	const char *name;	 /* ANYRDMA_NAME: of the devices, or NULL */
+	uint32_t devices;	 /* ANYRDMA_DEVICES: how many there are, 1 to 8 */
 	bool ports_identity;	 /* ANYRDMA_PORTS=identity */
 	bool guard_off;		 /* ANYRDMA_GUARD=off */
 	bool pages_trust;	 /* ANYRDMA_PAGES=trust */
@@ -31,6 +41,7 @@ struct conf {
 	bool crc;		 /* ANYRDMA_CRC=on: ask for MPA CRC32C */
 	uint32_t transport;	 /* ANYRDMA_TRANSPORT: enum conf_transport */
 	uint32_t direct;	 /* ANYRDMA_DIRECT: enum conf_direct */
+	uint32_t files;		 /* ANYRDMA_FILES: enum conf_files */
 	uint32_t sndbuf;	 /* ANYRDMA_SNDBUF: SO_SNDBUF of streams, 0 = kernel's */
 	uint32_t rcvbuf;	 /* ANYRDMA_RCVBUF: likewise */
 	uint32_t cm_retry_ms;	 /* ANYRDMA_CM_RETRY_MS: re-offer interval, default 4000 */

@@ -27,9 +27,8 @@
 struct cm_addrs {
 	struct sockaddr_storage src, dst; /* ss_family 0: unknown */
 	bool bound;		/* a device is attached; the rest is valid then */
-	struct ibv_context *verbs; /* user backend: NULL, the one device is meant */
-	uint64_t node_guid;	/* network order; names the device (kernel backend) */
-	uint32_t dev_index;	/* so does this, unless it is UINT32_MAX */
+	uint64_t node_guid;	/* network order; names the device */
+	uint32_t dev_index;	/* so does this (kernel backend), unless it is UINT32_MAX */
 	uint8_t port_num;
 	uint16_t pkey;		/* network order */
 	union ibv_gid sgid, dgid;

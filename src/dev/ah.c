@@ -14,7 +14,8 @@
 static atomic_int count PROCESS_STATE;
 
 /* *source: the slot of the source GID. */
-static int ah_resolve(const struct ibv_ah_attr *a, struct gid_slot *source)
+static int ah_resolve(unsigned device, const struct ibv_ah_attr *a,
+		      struct gid_slot *source)
 {
 	static const union ibv_gid zero;
 
@@ -28,7 +29,7 @@ static int ah_resolve(const struct ibv_ah_attr *a, struct gid_slot *source)
 			EINVAL,
 			"address: no global route; on Ethernet every "
 			"address needs one (is_global, grh.dgid, grh.sgid_index)");
-	if (!gid_get(a->grh.sgid_index, source) ||
+	if (!gid_get(device, a->grh.sgid_index, source) ||
 	    !memcmp(&source->gid, &zero, sizeof(zero)))
 		return log_refuse(EINVAL, "address: source GID index %u is empty",
 				  a->grh.sgid_index);
@@ -44,11 +45,11 @@ static int ah_resolve(const struct ibv_ah_attr *a, struct gid_slot *source)
 	return 0;
 }
 
-int ah_check(const struct ibv_ah_attr *a)
+int ah_check(unsigned device, const struct ibv_ah_attr *a)
 {
 	struct gid_slot source;
 
-	return ah_resolve(a, &source);
+	return ah_resolve(device, a, &source);
 }
 
 /* Counts one more, unless there are as many as the device has. */
@@ -66,7 +67,7 @@ int ah_create(struct dev_pd *pd, const struct ibv_ah_attr *attr, struct dev_ah *
 {
 	struct gid_slot source;
 	struct dev_ah *ah;
-	int ret = ah_resolve(attr, &source);
+	int ret = ah_resolve(object_device(&pd->object), attr, &source);
 
 	if (!ret)
 		ret = count_add();
@@ -94,7 +95,7 @@ int ah_create_from_wc(struct dev_pd *pd, const struct ibv_wc *wc,
 		      const struct ibv_grh *grh, uint8_t port, struct dev_ah **out)
 {
 	struct ibv_ah_attr attr;
-	int ret = ah_init_from_wc(port, wc, grh, &attr);
+	int ret = ah_init_from_wc(object_device(&pd->object), port, wc, grh, &attr);
 
 	return ret ? ret : ah_create(pd, &attr, out);
 }
@@ -164,7 +165,7 @@ static int from_v6(const uint8_t *raw, struct ibv_global_route *route, union ibv
 
 /* Our GID that a datagram was sent to. To a group it is none of ours, and the header does
  * not say which the datagram came in by: refused, as by the distribution's library. */
-static int source_index(const union ibv_gid *to)
+static int source_index(unsigned device, const union ibv_gid *to)
 {
 	struct sockaddr_storage ss;
 	int index;
@@ -174,14 +175,14 @@ static int source_index(const union ibv_gid *to)
 				  "ibv_init_ah_from_wc: the datagram was sent to a "
 				  "group, which has no GID index");
 	gid_to_addr(to, 0, 0, &ss);
-	index = gid_of_addr((struct sockaddr *)&ss);
+	index = gid_of_addr(device, (struct sockaddr *)&ss);
 	return index >= 0 ? index :
 			    log_refuse(EINVAL, "ibv_init_ah_from_wc: the destination is "
-					       "none of our GIDs");
+					       "none of the device's GIDs");
 }
 
-int ah_init_from_wc(uint8_t port, const struct ibv_wc *wc, const struct ibv_grh *grh,
-		    struct ibv_ah_attr *attr)
+int ah_init_from_wc(unsigned device, uint8_t port, const struct ibv_wc *wc,
+		    const struct ibv_grh *grh, struct ibv_ah_attr *attr)
 {
 	const uint8_t *raw = (const uint8_t *)grh;
 	struct ibv_ah_attr a = { .dlid = (uint16_t)wc->slid,
@@ -210,7 +211,7 @@ int ah_init_from_wc(uint8_t port, const struct ibv_wc *wc, const struct ibv_grh 
 				 "ibv_init_ah_from_wc: neither an IPv4 nor "
 				 "an IPv6 header");
 	if (!ret)
-		ret = source_index(&to);
+		ret = source_index(device, &to);
 	if (ret < 0)
 		return ret;
 	a.grh.sgid_index = (uint8_t)ret;

@@ -62,7 +62,7 @@ static void a_handle_has_resolved_its_source(void)
 	good.grh.flow_label = 0xfffabcde;
 	good.grh.traffic_class = 3;
 	good.sl = 2;
-	REQUIRE(gid_get(good.grh.sgid_index, &slot));
+	REQUIRE(gid_get(0, good.grh.sgid_index, &slot));
 	ah = ibv_create_ah(r.pd, &good);
 	REQUIRE(ah);
 	av = to_ah(ah)->av;
@@ -255,8 +255,8 @@ static void the_way_back_to_every_gid(void)
 	unsigned v6 = 0;
 
 	REQUIRE(up());
-	for (unsigned i = 0; i < gid_count(); i++) {
-		if (!gid_get(i, &slot) || !memcmp(&slot.gid, &zero, sizeof(zero)))
+	for (unsigned i = 0; i < gid_count(0); i++) {
+		if (!gid_get(0, i, &slot) || !memcmp(&slot.gid, &zero, sizeof(zero)))
 			continue;
 		if (gid_is_v4(&slot.gid))
 			v4_make((const char *)slot.gid.raw + 12);
@@ -264,7 +264,7 @@ static void the_way_back_to_every_gid(void)
 			v6_make(&slot.gid);
 		v6 += !gid_is_v4(&slot.gid);
 		REQUIRE_EQ(init(&a), 0);
-		CHECK(gid_get(a.grh.sgid_index, &found));
+		CHECK(gid_get(0, a.grh.sgid_index, &found));
 		CHECK(!memcmp(&found.gid, &slot.gid, sizeof(zero)));
 		if (gid_is_v4(&slot.gid))
 			continue;

@@ -71,9 +71,9 @@ static void port_event(struct dev_ctx *ctx, int type)
 	queue(ctx, ev, NULL, NULL);
 }
 
-void async_port(enum ibv_event_type type)
+void async_port(unsigned device, enum ibv_event_type type)
 {
-	device_each_ctx(port_event, (int)type);
+	device_each_ctx((int)device, port_event, (int)type);
 }
 
 int async_get(struct dev_ctx *ctx, struct ibv_async_event *ev)

@@ -71,6 +71,7 @@ enum {
 	DEV_MAX_GROUPS = 8192,	   /* multicast groups of the process */
 	DEV_MAX_GROUP_QPS = 65536, /* QPs attached to one */
 	DEV_GIDS = 256,
+	DEV_DEVICES = 8, /* ANYRDMA_DEVICES */
 };
 #define DEV_MAX_MSG (1u << 31) /* bytes of one message */
 
@@ -78,6 +79,7 @@ enum {
 
 struct dev_ctx {
 	struct verbs_context v; /* v.context is what applications hold */
+	unsigned device;	/* number of its device: 0 ... device_count() - 1 */
 	uint32_t generation;	/* of the process, when it was opened (base/state.h) */
 	atomic_bool failed;	/* it is old for this reason (dev/fatal.c) */
 	struct evq async;	/* its fd is v.context.async_fd; also guards the ack counters */
@@ -88,6 +90,12 @@ struct dev_ctx {
 static inline struct dev_ctx *to_ctx(struct ibv_context *c)
 {
 	return container_of(c, struct dev_ctx, v.context);
+}
+
+/* The number of the device that an object was made on. */
+static inline unsigned object_device(const struct dev_object *o)
+{
+	return to_ctx(o->context)->device;
 }
 
 /* ---- protection domain ------------------------------------------------- */
@@ -533,6 +541,8 @@ struct dev_qp {
 			   * for that. */
 	struct lock modify_lock; /* outermost: one ibv_modify_qp at a time */
 	uint64_t id;		 /* unlike qp_num never used again in this process */
+	unsigned device;	 /* as dev_ctx.device: the context of an XRC receive QP may
+				  * be closed before it is gone */
 	struct dev_pd *pd; /* pd_root(); qp.pd is what it was made with. XRC receive:
 			    * NULL, as are the CQs */
 	struct dev_cq *send_cq, *recv_cq; /* XRC send: the first alone */
@@ -613,7 +623,7 @@ static inline bool psn_before(uint32_t a, uint32_t b) /* 24-bit serial order */
 void async_qp(struct dev_qp *qp, enum ibv_event_type type);
 void async_cq(struct dev_cq *cq, enum ibv_event_type type);
 void async_srq(struct dev_srq *srq, enum ibv_event_type type);
-void async_port(enum ibv_event_type type); /* to every open context */
+void async_port(unsigned device, enum ibv_event_type type); /* to its open contexts */
 /* Waits until every fetched event of the object was acknowledged and drops
  * unfetched ones; before a destroy. */
 void async_drain_qp(struct dev_qp *qp);

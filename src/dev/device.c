@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The one device and its contexts. Contexts are independent of each other and
- * of device lists; the device itself is static. */
+/* The devices and their contexts. Contexts are independent of each other and
+ * of device lists; the devices themselves are static. */
 #include "base/be.h"
+#include "base/conf.h"
 #include "base/fdset.h"
 #include "base/log.h"
 #include "base/state.h"
 #include "dev/gid.h"
+#include "dev/names.h"
 #include "dev/verbs.h"
 
 #include <errno.h>
@@ -24,27 +26,15 @@ struct device_block {
 	uint8_t behind[1024];
 };
 
-/* dev_name: UCX accepts a device only if /dev/infiniband/<dev_name> is a character
- * device. With the usual name of the first NIC, what gives a NIC to a container also
- * works for us. */
-static struct device_block the_device = {
-	.dev = {
-		.node_type = IBV_NODE_CA,
-		.transport_type = IBV_TRANSPORT_IB,
-		.name = "anyrdma0",
-		.dev_name = "uverbs0",
-		.dev_path = "/sys/class/infiniband_verbs/uverbs0",
-		.ibdev_path = "/sys/class/infiniband/anyrdma0",
-	},
-};
+static struct {
+	pthread_once_t once;
+	unsigned n;
+	struct device_block block[DEV_DEVICES];
+	uint64_t guid[DEV_DEVICES];
+} devices = { .once = PTHREAD_ONCE_INIT };
 
 static struct lock device_lock PROCESS_STATE = LOCK_INIT;
 static struct list contexts PROCESS_STATE = LIST_INIT(contexts); /* device_lock */
-
-struct ibv_device *device_the(void)
-{
-	return &the_device.dev;
-}
 
 /* FNV-1a over what names this host and network namespace. */
 static uint64_t hash_bytes(uint64_t h, const void *data, size_t len)
@@ -69,13 +59,13 @@ static uint64_t hash_file(uint64_t h, const char *path)
 	return n > 0 ? hash_bytes(h, buf, (size_t)n) : h;
 }
 
-static uint64_t the_guid;
-
-static void guid_make(void)
+/* The same in every process of a host (or container) until it boots again, as a
+ * NIC's would be; different in another network namespace, which is another
+ * machine to its programs. */
+static void guids_make(void)
 {
 	uint64_t h = 0xcbf29ce484222325ull;
 	char host[256] = "";
-	uint8_t raw[8];
 	struct stat st;
 
 	gethostname(host, sizeof(host) - 1);
@@ -83,30 +73,76 @@ static void guid_make(void)
 	h = hash_file(h, "/proc/sys/kernel/random/boot_id");
 	if (!stat("/proc/self/ns/net", &st))
 		h = hash_bytes(h, &st.st_ino, sizeof(st.st_ino));
-	be64_put(raw, h);
-	/* EUI-64, individual, locally administered: never zero. */
-	raw[0] = (uint8_t)((raw[0] & 0xfc) | 0x02);
-	memcpy(&the_guid, raw, sizeof(the_guid));
+	for (unsigned i = 0; i < DEV_DEVICES; i++) {
+		uint8_t raw[8], number = (uint8_t)i;
+
+		be64_put(raw, i ? hash_bytes(h, &number, 1) : h);
+		/* EUI-64, individual, locally administered: never zero. */
+		raw[0] = (uint8_t)((raw[0] & 0xfc) | 0x02);
+		memcpy(&devices.guid[i], raw, sizeof(devices.guid[i]));
+	}
 }
 
-/* The same in every process of a host (or container) until it boots again, as a
- * NIC's would be; different in another network namespace, which is another
- * machine to its programs. */
-uint64_t device_guid(void)
+/* dev_name: UCX accepts a device only if /dev/infiniband/<dev_name> is a character
+ * device. With the usual names of NICs, what gives these to a container also works for us. */
+static void devices_make(void)
 {
-	static pthread_once_t once = PTHREAD_ONCE_INIT;
+	const struct conf *conf = conf_get();
+	device_name names[DEV_DEVICES];
+	const char *why = names_make(conf->name, conf->devices, names);
 
-	pthread_once(&once, guid_make);
-	return the_guid;
+	if (why)
+		log_error("ANYRDMA_NAME=%s: %s; using %s", conf->name, why, names[0]);
+	for (unsigned i = 0; i < conf->devices; i++) {
+		struct ibv_device *d = &devices.block[i].dev;
+
+		d->node_type = IBV_NODE_CA;
+		d->transport_type = IBV_TRANSPORT_IB;
+		strcpy(d->name, names[i]);
+		snprintf(d->dev_name, sizeof(d->dev_name), "uverbs%u", i);
+		snprintf(d->dev_path, sizeof(d->dev_path),
+			 "/sys/class/infiniband_verbs/uverbs%u", i);
+		strcpy(stpcpy(d->ibdev_path, "/sys/class/infiniband/"), names[i]);
+	}
+	guids_make();
+	devices.n = conf->devices;
+}
+
+unsigned device_count(void)
+{
+	pthread_once(&devices.once, devices_make);
+	return devices.n;
+}
+
+struct ibv_device *device_get(unsigned i)
+{
+	return i < device_count() ? &devices.block[i].dev : NULL;
+}
+
+int device_number(const struct ibv_device *dev)
+{
+	unsigned n = device_count();
+
+	for (unsigned i = 0; i < n; i++)
+		if (dev == &devices.block[i].dev)
+			return (int)i;
+	return -ENODEV;
+}
+
+uint64_t device_guid(unsigned i)
+{
+	return i < device_count() ? devices.guid[i] : 0;
 }
 
 int device_list(struct ibv_device ***out)
 {
-	struct ibv_device **list = calloc(2, sizeof(*list));
+	unsigned n = device_count();
+	struct ibv_device **list = calloc(n + 1, sizeof(*list));
 
 	if (!list)
 		return -ENOMEM;
-	list[0] = device_the();
+	for (unsigned i = 0; i < n; i++)
+		list[i] = device_get(i);
 	*out = list;
 	return 0;
 }
@@ -116,7 +152,7 @@ static void ctx_fill(struct dev_ctx *ctx)
 {
 	struct ibv_context *c = &ctx->v.context;
 
-	c->device = &the_device.dev;
+	c->device = device_get(ctx->device);
 	c->cmd_fd = -1;
 	c->async_fd = ctx->async.fd;
 	c->num_comp_vectors = 1;
@@ -127,10 +163,10 @@ static void ctx_fill(struct dev_ctx *ctx)
 
 int device_open(struct ibv_device *dev, struct dev_ctx **out)
 {
+	int ret, number = device_number(dev);
 	struct dev_ctx *ctx;
-	int ret;
 
-	if (dev != &the_device.dev)
+	if (number < 0)
 		return log_refuse(ENODEV, "ibv_open_device: %p is not a device of ours",
 				  (void *)dev);
 	fork_watch();
@@ -149,6 +185,7 @@ int device_open(struct ibv_device *dev, struct dev_ctx **out)
 	}
 	atomic_init(&ctx->refs, 1);
 	ctx->generation = state_generation();
+	ctx->device = (unsigned)number;
 	ctx_fill(ctx);
 	lock_get(&device_lock);
 	list_add_tail(&contexts, &ctx->link);
@@ -197,12 +234,13 @@ bool device_has_contexts(void)
 	return any;
 }
 
-void device_each_ctx(void (*fn)(struct dev_ctx *ctx, int arg), int arg)
+void device_each_ctx(int device, void (*fn)(struct dev_ctx *ctx, int arg), int arg)
 {
 	struct dev_ctx *ctx;
 
 	lock_get(&device_lock);
 	list_for_each (ctx, &contexts, link)
-		fn(ctx, arg);
+		if (device < 0 || ctx->device == (unsigned)device)
+			fn(ctx, arg);
 	lock_put(&device_lock);
 }

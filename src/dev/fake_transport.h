@@ -184,8 +184,8 @@ static T_UNUSED struct ibv_qp_attr rig_attr(enum ibv_qp_state s)
 	};
 	struct gid_slot slot;
 
-	for (unsigned i = 0; i < gid_count(); i++)
-		if (gid_get(i, &slot) && slot.loopback) {
+	for (unsigned i = 0; i < gid_count(0); i++)
+		if (gid_get(0, i, &slot) && slot.loopback) {
 			a.ah_attr.grh.sgid_index = (uint8_t)i;
 			a.ah_attr.grh.dgid = slot.gid;
 			break;

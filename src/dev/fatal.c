@@ -41,7 +41,7 @@ static void fatal_run(void)
 {
 	void (*call[MAX_WATCHERS])(void);
 
-	device_each_ctx(ctx_fail, 0);
+	device_each_ctx(-1, ctx_fail, 0);
 	lock_get(&fatal.lock);
 	for (int i = 0; i < MAX_WATCHERS; i++)
 		call[i] = fatal.watchers[i];

@@ -11,6 +11,7 @@
 
 #include <errno.h>
 #include <netinet/in.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
 
@@ -21,7 +22,8 @@ enum {
 
 static struct lock gid_lock PROCESS_STATE = LOCK_INIT;
 /* Under gid_lock. */
-static struct gid_table table PROCESS_STATE;
+static struct gid_table *tables[DEV_DEVICES] PROCESS_STATE; /* NULL: not read yet */
+static struct gid_deal deal PROCESS_STATE;
 static bool loaded PROCESS_STATE;
 static bool watching PROCESS_STATE;
 static void (*watchers[MAX_WATCHERS])(void) PROCESS_STATE;
@@ -33,14 +35,40 @@ static bool is_hole(const union ibv_gid *gid)
 	return !memcmp(gid, &zero, sizeof(zero));
 }
 
-/* 1: a slot changed; 0; or -errno, and the table stays as it is. */
-static int load_locked(void)
+/* The table of a device; an empty one where it could not be read. */
+static const struct gid_table *table_of(unsigned device)
+{
+	static const struct gid_table empty = { .active_mtu = IBV_MTU_1024 };
+
+	return device < DEV_DEVICES && tables[device] ? tables[device] : &empty;
+}
+
+static int merge_locked(unsigned device, const struct nl_host *h)
+{
+	const struct gid_share share = { .addr = conf_get()->addr,
+					 .deal = &deal,
+					 .device = device,
+					 .devices = conf_get()->devices };
+
+	if (!tables[device])
+		tables[device] = calloc(1, sizeof(*tables[device]));
+	return tables[device] ? gid_table_merge(tables[device], h, &share) : -ENOMEM;
+}
+
+/* *changed: a bit for each device of whose table a slot has. 0 or -errno: a table stays as it
+ * is. */
+static int load_locked(unsigned *changed)
 {
 	struct nl_host h;
 	int ret = nl_host_read(&h);
 
+	*changed = 0;
 	if (!ret) {
-		ret = gid_table_merge(&table, &h, conf_get()->addr);
+		gid_deal(&deal, &h, conf_get()->addr, conf_get()->devices);
+		for (unsigned i = 0; i < conf_get()->devices && ret >= 0; i++) {
+			ret = merge_locked(i, &h);
+			*changed |= (unsigned)(ret > 0) << i;
+		}
 		nl_host_free(&h);
 	}
 	if (ret < 0)
@@ -48,86 +76,104 @@ static int load_locked(void)
 			  strerror(-ret));
 	else
 		loaded = true;
-	return ret;
+	return ret < 0 ? ret : 0;
 }
 
 /* Locks, and reads the host on first use. */
 static void table_get(void) ACQUIRE(gid_lock)
 {
+	unsigned changed;
+
 	lock_get(&gid_lock);
 	if (!loaded)
-		load_locked();
+		load_locked(&changed);
 }
 
-bool gid_get(unsigned i, struct gid_slot *out)
+bool gid_get(unsigned device, unsigned i, struct gid_slot *out)
 {
 	if (i >= DEV_GIDS)
 		return false;
 	table_get();
-	*out = table.slot[i];
+	*out = table_of(device)->slot[i];
 	lock_put(&gid_lock);
 	return true;
 }
 
-unsigned gid_count(void)
+unsigned gid_count(unsigned device)
 {
 	unsigned n;
 
 	table_get();
-	n = table.count;
+	n = table_of(device)->count;
 	lock_put(&gid_lock);
 	return n;
 }
 
-enum ibv_mtu gid_active_mtu(void)
+enum ibv_mtu gid_active_mtu(unsigned device)
 {
 	enum ibv_mtu m;
 
 	table_get();
-	m = loaded ? table.active_mtu : IBV_MTU_1024;
+	m = table_of(device)->active_mtu;
 	lock_put(&gid_lock);
 	return m;
 }
 
-bool gid_port_active(void)
+bool gid_port_active(unsigned device)
 {
 	bool active;
 
 	table_get();
-	active = table.port_active;
+	active = table_of(device)->port_active;
 	lock_put(&gid_lock);
 	return active;
 }
 
-int gid_index(const union ibv_gid *gid, uint32_t ifindex)
+static int find_gid(const struct gid_table *t, const union ibv_gid *gid, uint32_t ifindex)
+{
+	if (is_hole(gid))
+		return -ENODEV;
+	for (unsigned i = 0; i < t->count; i++)
+		if (!memcmp(&t->slot[i].gid, gid, sizeof(*gid)) &&
+		    (!ifindex || t->slot[i].ifindex == ifindex))
+			return (int)i;
+	return -ENODEV;
+}
+
+int gid_index(unsigned device, const union ibv_gid *gid, uint32_t ifindex)
+{
+	int found;
+
+	table_get();
+	found = find_gid(table_of(device), gid, ifindex);
+	lock_put(&gid_lock);
+	return found;
+}
+
+bool gid_find(const union ibv_gid *gid, struct gid_slot *out)
 {
 	int found = -ENODEV;
 
-	if (is_hole(gid))
-		return -ENODEV;
 	table_get();
-	for (unsigned i = 0; i < table.count && found < 0; i++)
-		if (!memcmp(&table.slot[i].gid, gid, sizeof(*gid)) &&
-		    (!ifindex || table.slot[i].ifindex == ifindex))
-			found = (int)i;
+	for (unsigned d = 0; d < DEV_DEVICES && tables[d] && found < 0; d++) {
+		found = find_gid(tables[d], gid, 0);
+		if (found >= 0)
+			*out = tables[d]->slot[found];
+	}
 	lock_put(&gid_lock);
-	return found;
+	return found >= 0;
 }
 
 /* First IPv4 slot in 127.0.0.0/8, for 127.0.0.5 and its like. */
-static int loopback_v4(void)
+static int loopback_v4(const struct gid_table *t)
 {
-	int found = -ENODEV;
-
-	table_get();
-	for (unsigned i = 0; i < table.count && found < 0; i++)
-		if (table.slot[i].loopback && gid_is_v4(&table.slot[i].gid))
-			found = (int)i;
-	lock_put(&gid_lock);
-	return found;
+	for (unsigned i = 0; i < t->count; i++)
+		if (t->slot[i].loopback && gid_is_v4(&t->slot[i].gid))
+			return (int)i;
+	return -ENODEV;
 }
 
-int gid_of_addr(const struct sockaddr *sa)
+static int find_addr(const struct gid_table *t, const struct sockaddr *sa)
 {
 	union ibv_gid gid;
 	uint32_t scope = 0;
@@ -138,11 +184,41 @@ int gid_of_addr(const struct sockaddr *sa)
 	gid_from_addr(sa, &gid);
 	if (sa->sa_family == AF_INET6 &&
 	    IN6_IS_ADDR_LINKLOCAL((struct in6_addr *)gid.raw))
-		scope = ((const struct sockaddr_in6 *)sa)->sin6_scope_id;
-	i = gid_index(&gid, scope);
+		scope = ((const struct sockaddr_in6 *)(const void *)sa)->sin6_scope_id;
+	i = find_gid(t, &gid, scope);
 	if (i < 0 && gid_is_v4(&gid) && gid.raw[12] == 127)
-		i = loopback_v4();
+		i = loopback_v4(t);
 	return i;
+}
+
+int gid_of_addr(unsigned device, const struct sockaddr *sa)
+{
+	int found;
+
+	table_get();
+	found = find_addr(table_of(device), sa);
+	lock_put(&gid_lock);
+	return found;
+}
+
+int gid_device(const struct sockaddr *sa)
+{
+	int found = -ENODEV;
+
+	table_get();
+	for (unsigned d = 0; d < DEV_DEVICES && tables[d] && found < 0; d++)
+		if (find_addr(tables[d], sa) >= 0)
+			found = (int)d;
+	lock_put(&gid_lock);
+	return found;
+}
+
+bool gid_is_ours(const union ibv_gid *gid, uint32_t ifindex)
+{
+	struct sockaddr_storage ss;
+
+	gid_to_addr(gid, ifindex, 0, &ss);
+	return gid_device((struct sockaddr *)&ss) >= 0;
 }
 
 bool gid_is_v4(const union ibv_gid *gid)
@@ -200,29 +276,48 @@ static void again_fire(struct loop_timer *t)
 /* The kernel tells of a change once: without memory it is looked at later. */
 static struct loop_timer again PROCESS_STATE = { .fire = again_fire };
 
+/* A bit for each device whose port is active. */
+static unsigned active_locked(void)
+{
+	unsigned bits = 0;
+
+	for (unsigned i = 0; i < DEV_DEVICES; i++)
+		bits |= (unsigned)table_of(i)->port_active << i;
+	return bits;
+}
+
+static void tell(unsigned device, bool was_active, bool active, bool changed)
+{
+	if (active != was_active)
+		async_port(device, active ? IBV_EVENT_PORT_ACTIVE : IBV_EVENT_PORT_ERR);
+	if (!changed)
+		return;
+	log_debug("the GID table of device %u changed", device);
+	async_port(device, IBV_EVENT_GID_CHANGE);
+}
+
 void gid_refresh(void)
 {
 	void (*call[MAX_WATCHERS])(void);
-	bool was_loaded, was_active, active;
+	unsigned changed, was_active, active;
+	bool was_loaded;
 	int ret;
 
 	lock_get(&gid_lock);
 	was_loaded = loaded;
-	was_active = table.port_active;
-	ret = load_locked();
-	active = table.port_active;
+	was_active = active_locked();
+	ret = load_locked(&changed);
+	active = active_locked();
 	memcpy(call, watchers, sizeof(call));
 	lock_put(&gid_lock);
 	if (ret == -ENOMEM)
 		loop_timer_set(&again, loop_now() + AGAIN_MS * MSEC);
 	if (!was_loaded)
 		return;
-	if (active != was_active)
-		async_port(active ? IBV_EVENT_PORT_ACTIVE : IBV_EVENT_PORT_ERR);
-	if (ret <= 0)
+	for (unsigned i = 0; i < DEV_DEVICES; i++)
+		tell(i, was_active >> i & 1, active >> i & 1, changed >> i & 1);
+	if (!changed)
 		return;
-	log_debug("the GID table changed");
-	async_port(IBV_EVENT_GID_CHANGE);
 	for (unsigned i = 0; i < MAX_WATCHERS && call[i]; i++)
 		call[i]();
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The GID table: local addresses as RoCE v2 GIDs. An address keeps its slot for the life
- * of the process. The slot of an address that was removed is a hole (zero GID). */
+/* The GID table of each device: local addresses as RoCE v2 GIDs. An address keeps its slot
+ * for the life of the process. The slot of an address that was removed is a hole (zero GID). */
 #ifndef ANYRDMA_DEV_GID_H
 #define ANYRDMA_DEV_GID_H
 
@@ -14,15 +14,24 @@ struct gid_slot {
 	bool loopback;
 };
 
-/* Copies slot i; false when i is outside the table. Reads the host's addresses
- * on first use. */
-bool gid_get(unsigned i, struct gid_slot *out);
-unsigned gid_count(void); /* used prefix of the table */
+/* Copies slot i of the device's table; false when i is outside the table. Reads the host's
+ * addresses on first use. */
+bool gid_get(unsigned device, unsigned i, struct gid_slot *out);
+unsigned gid_count(unsigned device); /* used prefix of the table */
 
-/* Slot of an address: index, or -ENODEV. 127.0.0.0/8 all map to the slot of
- * 127.0.0.1. */
-int gid_of_addr(const struct sockaddr *sa);
-int gid_index(const union ibv_gid *gid, uint32_t ifindex); /* ifindex 0: any */
+/* Slot of an address in the device's table: index, or -ENODEV. 127.0.0.0/8 all map to the
+ * slot of 127.0.0.1. */
+int gid_of_addr(unsigned device, const struct sockaddr *sa);
+/* The same of a GID, exactly. ifindex 0: any */
+int gid_index(unsigned device, const union ibv_gid *gid, uint32_t ifindex);
+
+/* Several devices may have an address. The first of them; or -ENODEV. As gid_of_addr(). */
+int gid_device(const struct sockaddr *sa);
+/* Some device has it: so it is one of this host's. As gid_of_addr(); ifindex is the scope of
+ * a link-local GID. */
+bool gid_is_ours(const union ibv_gid *gid, uint32_t ifindex);
+/* A slot of any device that has this very GID. */
+bool gid_find(const union ibv_gid *gid, struct gid_slot *out);
 
 /* Conversions between GID and socket address (port in host order). */
 void gid_from_addr(const struct sockaddr *sa, union ibv_gid *gid);
@@ -33,7 +42,7 @@ bool gid_is_v4(const union ibv_gid *gid);
 bool gid_is_mcast(const union ibv_gid *gid);
 
 /* Active MTU (enum ibv_mtu) : from the up, non-loopback links. */
-enum ibv_mtu gid_active_mtu(void);
+enum ibv_mtu gid_active_mtu(unsigned device);
 
 /* Compares the host's addresses with the table again; raises GID_CHANGE,
  * PORT_ACTIVE, PORT_ERR. Called by the netlink watcher and by tests. */
@@ -46,7 +55,7 @@ void gid_watch_start(void);
  * table. At most 8 callbacks, for the life of the process. */
 void gid_watch(void (*cb)(void));
 
-/* True while some address of the table is on a running interface. */
-bool gid_port_active(void);
+/* True while some address of the device's table is on a running interface. */
+bool gid_port_active(unsigned device);
 
 #endif

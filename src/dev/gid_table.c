@@ -60,20 +60,21 @@ static enum rank rank_of(const struct nl_host *h, const struct nl_addr *a)
 	return a->ifindex == h->default_ifindex ? RANK_V4_DEFAULT : RANK_V4;
 }
 
-/* Is this address, or its interface's name, an item of the list? */
+/* Is this address, or its interface's name, an item of the list? It ends as gid_list()
+ * says. */
 static bool listed(const char *only, const struct nl_addr *a, const char *ifname)
 {
 	char text[INET6_ADDRSTRLEN] = "";
 	size_t len;
 
-	if (!only || !*only)
+	if (!only || !*only || *only == ';')
 		return true;
 	inet_ntop(a->family, a->addr, text, sizeof(text));
-	for (; *only; only += len + (only[len] == ',')) {
+	for (; *only && *only != ';'; only += len + (only[len] == ',')) {
 		struct in6_addr v6;
 		char item[64];
 
-		len = strcspn(only, ",");
+		len = strcspn(only, ",;");
 		if (len >= sizeof(item))
 			continue;
 		memcpy(item, only, len);
@@ -88,7 +89,32 @@ static bool listed(const char *only, const struct nl_addr *a, const char *ifname
 	return false;
 }
 
-static bool usable(const struct nl_host *h, const struct nl_addr *a, const char *only)
+const char *gid_list(const char *addr, unsigned device)
+{
+	unsigned lists = 1;
+
+	for (const char *p = addr; p && *p; p++)
+		lists += *p == ';';
+	for (unsigned i = device % lists; i; i--)
+		addr = strchr(addr, ';') + 1;
+	return addr;
+}
+
+/* The device has this interface. */
+static bool dealt(const struct gid_share *share, uint32_t ifindex)
+{
+	const struct gid_deal *d = share->deal;
+
+	if (!d || d->all)
+		return true;
+	for (unsigned i = 0; i < d->n; i++)
+		if (d->ifindex[i] == ifindex)
+			return i % share->devices == share->device;
+	return false;
+}
+
+static bool usable(const struct nl_host *h, const struct nl_addr *a,
+		   const struct gid_share *share)
 {
 	const struct nl_link *l = link_of(h, a->ifindex);
 
@@ -98,7 +124,8 @@ static bool usable(const struct nl_host *h, const struct nl_addr *a, const char 
 		return false;
 	if ((a->flags & IFA_F_TENTATIVE) && !(a->flags & IFA_F_OPTIMISTIC))
 		return false;
-	return listed(only, a, l->name);
+	return listed(gid_list(share->addr, share->device), a, l->name) &&
+	       (l->flags & IFF_LOOPBACK || dealt(share, a->ifindex));
 }
 
 static bool same(const struct gid_slot *a, const struct gid_slot *b)
@@ -123,7 +150,8 @@ static int by_rank(const void *pa, const void *pb)
 	return a->order < b->order ? -1 : 1;
 }
 
-static unsigned collect(const struct nl_host *h, const char *only, struct candidate *c)
+static unsigned collect(const struct nl_host *h, const struct gid_share *share,
+			struct candidate *c)
 {
 	unsigned n = 0;
 
@@ -132,7 +160,7 @@ static unsigned collect(const struct nl_host *h, const char *only, struct candid
 		struct candidate *e = &c[n];
 		bool dup = false;
 
-		if (!usable(h, a, only))
+		if (!usable(h, a, share))
 			continue;
 		memset(e, 0, sizeof(*e));
 		addr_to_gid(a, &e->s.gid);
@@ -148,6 +176,35 @@ static unsigned collect(const struct nl_host *h, const char *only, struct candid
 	}
 	qsort(c, n, sizeof(*c), by_rank);
 	return n;
+}
+
+static void deal_to(struct gid_deal *d, uint32_t ifindex)
+{
+	for (unsigned i = 0; i < d->n; i++)
+		if (d->ifindex[i] == ifindex)
+			return;
+	if (d->n < DEV_GIDS)
+		d->ifindex[d->n++] = ifindex;
+}
+
+void gid_deal(struct gid_deal *d, const struct nl_host *h, const char *addr,
+	      unsigned devices)
+{
+	const struct gid_share all = { .addr = addr };
+	struct candidate *c = calloc(h->naddrs + 1, sizeof(*c));
+	unsigned n = c ? collect(h, &all, c) : 0;
+
+	for (unsigned i = 0; i < n; i++)
+		if (c[i].rank < RANK_LINK_LOCAL && c[i].running)
+			deal_to(d, c[i].s.ifindex);
+	if (c && !d->decided) {
+		d->decided = true;
+		d->all = devices == 1 || d->n < devices || (addr && strchr(addr, ';'));
+	}
+	for (unsigned i = 0; i < n; i++)
+		if (!c[i].s.loopback)
+			deal_to(d, c[i].s.ifindex);
+	free(c);
 }
 
 /* The slot for a candidate: the one it had before, else one that was never used, else a
@@ -187,7 +244,8 @@ static bool punch(struct gid_table *t, const struct candidate *c, unsigned n)
 	return changed;
 }
 
-int gid_table_merge(struct gid_table *t, const struct nl_host *h, const char *only)
+int gid_table_merge(struct gid_table *t, const struct nl_host *h,
+		    const struct gid_share *share)
 {
 	struct candidate *c = calloc(h->naddrs + 1, sizeof(*c));
 	unsigned n, lost = 0;
@@ -195,7 +253,7 @@ int gid_table_merge(struct gid_table *t, const struct nl_host *h, const char *on
 
 	if (!c)
 		return -ENOMEM;
-	n = collect(h, only, c);
+	n = collect(h, share, c);
 	changed = punch(t, c, n);
 	t->port_active = false;
 	for (unsigned i = 0; i < n; i++) {

@@ -10,7 +10,7 @@
 #include <infiniband/verbs.h>
 #include <sys/socket.h>
 
-#define ANYRDMA_INTERFACE 5
+#define ANYRDMA_INTERFACE 6
 
 /* Control messages of a stream. Both sides send them, in every state of the QP; they
  * arrive in the order of sending. */
@@ -117,9 +117,12 @@ struct anyrdma_interface {
 	void (*fd_close)(int fd);
 
 	/* dev/gid.h */
-	int (*gid_of_addr)(const struct sockaddr *sa);
+	int (*gid_device)(const struct sockaddr *sa);
+	int (*gid_of_addr)(unsigned device, const struct sockaddr *sa);
 	void (*gid_from_addr)(const struct sockaddr *sa, union ibv_gid *gid);
-	enum ibv_mtu (*active_mtu)(void);
+	enum ibv_mtu (*active_mtu)(unsigned device);
+	/* As ibv_get_device_guid() says. */
+	uint64_t (*device_guid)(unsigned device);
 	/* cb runs in the loop thread after any change of the GID table. */
 	void (*gid_watch)(void (*cb)(void));
 	/* cb runs, in a thread of its own and without locks, when the device has failed:

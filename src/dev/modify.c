@@ -46,9 +46,9 @@ static int limits_check(const struct ibv_qp_attr *a, int mask)
 	return 0;
 }
 
-static int mtu_check(enum ibv_mtu mtu)
+static int mtu_check(unsigned device, enum ibv_mtu mtu)
 {
-	enum ibv_mtu active = gid_active_mtu();
+	enum ibv_mtu active = gid_active_mtu(device);
 
 	if (mtu < IBV_MTU_256 || mtu > active)
 		return log_refuse(EINVAL,
@@ -81,7 +81,7 @@ static int qkey_check(uint32_t qkey)
 	return 0;
 }
 
-static int values_check(const struct ibv_qp_attr *a, int mask)
+static int values_check(unsigned device, const struct ibv_qp_attr *a, int mask)
 {
 	int ret = limits_check(a, mask);
 
@@ -96,9 +96,9 @@ static int values_check(const struct ibv_qp_attr *a, int mask)
 	if (mask & IBV_QP_QKEY)
 		ret = qkey_check(a->qkey);
 	if (!ret && (mask & IBV_QP_AV))
-		ret = ah_check(&a->ah_attr);
+		ret = ah_check(device, &a->ah_attr);
 	if (!ret && (mask & IBV_QP_PATH_MTU))
-		ret = mtu_check(a->path_mtu);
+		ret = mtu_check(device, a->path_mtu);
 	return ret ? ret : migration_check(a, mask);
 }
 
@@ -160,7 +160,7 @@ static int enter_rtr(struct dev_qp *qp)
 
 	lock_get(&qp->lock);
 	if (qp_type_is_connected(qp->qp.qp_type)) {
-		gid_get(qp->attr.ah_attr.grh.sgid_index, &s);
+		gid_get(qp->device, qp->attr.ah_attr.grh.sgid_index, &s);
 		qp->local_gid = s.gid;
 	}
 	qp->tr = tr;
@@ -329,7 +329,7 @@ static int sqd_check(const struct dev_qp *qp, const struct ibv_qp_attr *a, int m
 				  qp->qp.qp_num);
 	if (!(mask & IBV_QP_AV))
 		return 0;
-	gid_get(a->ah_attr.grh.sgid_index, &s);
+	gid_get(qp->device, a->ah_attr.grh.sgid_index, &s);
 	if (memcmp(&s.gid, &qp->local_gid, sizeof(s.gid)) ||
 	    memcmp(&a->ah_attr.grh.dgid, &qp->attr.ah_attr.grh.dgid, sizeof(s.gid)))
 		return log_refuse(EOPNOTSUPP,
@@ -405,7 +405,7 @@ int qp_modify(struct dev_qp *qp, const struct ibv_qp_attr *attr, int mask)
 	ret = table_check(qp, attr, mask, from, to);
 	lock_put(&qp->lock);
 	if (!ret)
-		ret = values_check(attr, mask);
+		ret = values_check(qp->device, attr, mask);
 	to_init = from == IBV_QPS_RESET && to == IBV_QPS_INIT;
 	if (!ret && to_init)
 		ret = enter_init(qp);

@@ -351,7 +351,7 @@ static void dereg_waits_for_users(void)
 int main(int argc, char **argv)
 {
 	t_init(argc, argv);
-	if (device_open(device_the(), &ctx) || pd_alloc(ctx, &pd) ||
+	if (device_open(device_get(0), &ctx) || pd_alloc(ctx, &pd) ||
 	    pd_alloc(ctx, &other))
 		return 1;
 	T_RUN(checks);

@@ -13,8 +13,7 @@
 
 static int op_query_device(struct dev_ctx *ctx, struct ibv_device_attr *attr)
 {
-	(void)ctx;
-	query_device(attr);
+	query_device(ctx->device, attr);
 	return 0;
 }
 
@@ -22,8 +21,7 @@ static int op_query_device_ex(struct dev_ctx *ctx,
 			      const struct ibv_query_device_ex_input *input,
 			      struct ibv_device_attr_ex *attr, size_t size)
 {
-	(void)ctx;
-	return query_device_ex(input, attr, size);
+	return query_device_ex(ctx->device, input, attr, size);
 }
 
 static int op_query_rt_values(struct dev_ctx *ctx, struct ibv_values_ex *values)
@@ -35,36 +33,31 @@ static int op_query_rt_values(struct dev_ctx *ctx, struct ibv_values_ex *values)
 static int op_query_port(struct dev_ctx *ctx, uint8_t port, struct ibv_port_attr *attr,
 			 size_t size)
 {
-	(void)ctx;
-	return query_port(port, attr, size);
+	return query_port(ctx->device, port, attr, size);
 }
 
 static int op_query_gid(struct dev_ctx *ctx, uint32_t port, uint32_t index,
 			union ibv_gid *gid)
 {
-	(void)ctx;
-	return query_gid(port, index, gid);
+	return query_gid(ctx->device, port, index, gid);
 }
 
 static int op_query_gid_ex(struct dev_ctx *ctx, uint32_t port, uint32_t index,
 			   struct ibv_gid_entry *entry, uint32_t flags, size_t size)
 {
-	(void)ctx;
-	return query_gid_ex(port, index, entry, flags, size);
+	return query_gid_ex(ctx->device, port, index, entry, flags, size);
 }
 
 static ssize_t op_query_gid_table(struct dev_ctx *ctx, struct ibv_gid_entry *entries,
 				  size_t max, uint32_t flags, size_t size)
 {
-	(void)ctx;
-	return query_gid_table(entries, max, flags, size);
+	return query_gid_table(ctx->device, entries, max, flags, size);
 }
 
 static int op_query_gid_type(struct dev_ctx *ctx, uint32_t port, uint32_t index,
 			     unsigned int *type)
 {
-	(void)ctx;
-	return query_gid_type(port, index, type);
+	return query_gid_type(ctx->device, port, index, type);
 }
 
 static int op_query_pkey(struct dev_ctx *ctx, uint8_t port, int index, __be16 *pkey)
@@ -137,8 +130,7 @@ static int op_query_ece(struct dev_qp *qp, struct ibv_ece *ece)
 static int op_init_ah_from_wc(struct dev_ctx *ctx, uint8_t port, const struct ibv_wc *wc,
 			      const struct ibv_grh *grh, struct ibv_ah_attr *attr)
 {
-	(void)ctx;
-	return ah_init_from_wc(port, wc, grh, attr);
+	return ah_init_from_wc(ctx->device, port, wc, grh, attr);
 }
 
 static int op_destroy_ah(struct dev_ah *ah)

@@ -226,6 +226,7 @@ static int make(struct dev_qp *qp, struct dev_ctx *ctx, struct dev_xrcd *xrcd,
 	if (ret)
 		goto free_queues;
 	qp->id = atomic_fetch_add(&ids, 1);
+	qp->device = ctx->device;
 	qp->sq.sig_all = attr->sq_sig_all;
 	qp->qp.qp_type = attr->qp_type;
 	ret = qpn_get(port_owner(qp), &qp->qp.qp_num);

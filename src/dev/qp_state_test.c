@@ -398,7 +398,7 @@ static void values(void)
 	REFUSED(IBV_QPS_RTR, RTR_MASK, ah_attr.grh.dgid, (union ibv_gid){ 0 });
 	REFUSED(IBV_QPS_RTR, RTR_MASK, ah_attr.grh.sgid_index, 255);
 	REFUSED(IBV_QPS_RTR, RTR_MASK, path_mtu, 0);
-	REFUSED(IBV_QPS_RTR, RTR_MASK, path_mtu, gid_active_mtu() + 1);
+	REFUSED(IBV_QPS_RTR, RTR_MASK, path_mtu, gid_active_mtu(0) + 1);
 	REFUSED(IBV_QPS_RTR, RTR_MASK, dest_qp_num, 0x1000000);
 	REFUSED(IBV_QPS_RTR, RTR_MASK, max_dest_rd_atomic, DEV_MAX_RD_ATOM + 1);
 	REFUSED(IBV_QPS_RTR, RTR_MASK, min_rnr_timer, 32);

@@ -54,11 +54,11 @@ int query_promised_qp(void)
 	return atomic_load_explicit(&promised, memory_order_relaxed);
 }
 
-void query_device(struct ibv_device_attr *a)
+void query_device(unsigned device, struct ibv_device_attr *a)
 {
 	memset(a, 0, sizeof(*a));
 	strcpy(a->fw_ver, ANYRDMA_VERSION);
-	a->node_guid = a->sys_image_guid = device_guid();
+	a->node_guid = a->sys_image_guid = device_guid(device);
 	a->max_mr_size = UINT64_MAX;
 	a->page_size_cap = 0xfffffffffffff000ull;
 	a->vendor_id = DEV_VENDOR_ID;
@@ -80,7 +80,9 @@ void query_device(struct ibv_device_attr *a)
 	a->max_pd = DEV_MAX_PD;
 	a->max_qp_rd_atom = a->max_qp_init_rd_atom = DEV_MAX_RD_ATOM;
 	a->max_res_rd_atom = DEV_MAX_RD_ATOM * a->max_qp;
-	a->atomic_cap = IBV_ATOMIC_GLOB;
+	/* They are atomic towards the CPU, too (IBV_ATOMIC_GLOB), but adapters promise no more than
+	 * this, and UCX uses the atomics of such a device alone. */
+	a->atomic_cap = IBV_ATOMIC_HCA;
 	a->max_ah = DEV_MAX_AH;
 	a->max_srq = DEV_MAX_SRQ;
 	a->max_srq_wr = DEV_MAX_SRQ_WR;
@@ -93,7 +95,7 @@ void query_device(struct ibv_device_attr *a)
 	a->phys_port_cnt = 1;
 }
 
-int query_device_ex(const struct ibv_query_device_ex_input *input,
+int query_device_ex(unsigned device, const struct ibv_query_device_ex_input *input,
 		    struct ibv_device_attr_ex *attr, size_t size)
 {
 	struct ibv_device_attr_ex a;
@@ -105,7 +107,7 @@ int query_device_ex(const struct ibv_query_device_ex_input *input,
 		return log_refuse(EINVAL, "ibv_query_device_ex: size %zu is too small",
 				  size);
 	memset(&a, 0, sizeof(a));
-	query_device(&a.orig_attr);
+	query_device(device, &a.orig_attr);
 	/* Everything else is zero: not offered. */
 	a.completion_timestamp_mask = UINT64_MAX;
 	a.hca_core_clock = 1000000; /* kHz: a tick is a nanosecond */
@@ -139,7 +141,7 @@ static int port_check(uint32_t port, const char *call)
 	return 0;
 }
 
-int query_port(uint8_t port, struct ibv_port_attr *attr, size_t size)
+int query_port(unsigned device, uint8_t port, struct ibv_port_attr *attr, size_t size)
 {
 	struct ibv_port_attr a;
 	bool active;
@@ -147,11 +149,11 @@ int query_port(uint8_t port, struct ibv_port_attr *attr, size_t size)
 
 	if (ret)
 		return ret;
-	active = gid_port_active();
+	active = gid_port_active(device);
 	memset(&a, 0, sizeof(a));
 	a.state = active ? IBV_PORT_ACTIVE : IBV_PORT_DOWN;
 	a.max_mtu = IBV_MTU_4096;
-	a.active_mtu = gid_active_mtu();
+	a.active_mtu = gid_active_mtu(device);
 	a.gid_tbl_len = DEV_GIDS;
 	a.port_cap_flags = IBV_PORT_CM_SUP | IBV_PORT_IP_BASED_GIDS;
 	a.max_msg_sz = DEV_MAX_MSG;
@@ -167,21 +169,22 @@ int query_port(uint8_t port, struct ibv_port_attr *attr, size_t size)
 	return 0;
 }
 
-int query_gid(uint32_t port, uint32_t index, union ibv_gid *gid)
+int query_gid(unsigned device, uint32_t port, uint32_t index, union ibv_gid *gid)
 {
 	struct gid_slot s;
 	int ret = port_check(port, "ibv_query_gid");
 
 	if (ret)
 		return ret;
-	if (!gid_get(index, &s))
+	if (!gid_get(device, index, &s))
 		return log_refuse(EINVAL, "ibv_query_gid: index %u, the table has %d",
 				  index, DEV_GIDS);
 	*gid = s.gid;
 	return 0;
 }
 
-static int gid_entry(uint32_t port, uint32_t index, struct ibv_gid_entry *e)
+static int gid_entry(unsigned device, uint32_t port, uint32_t index,
+		     struct ibv_gid_entry *e)
 {
 	static const union ibv_gid zero;
 	struct gid_slot s;
@@ -189,7 +192,7 @@ static int gid_entry(uint32_t port, uint32_t index, struct ibv_gid_entry *e)
 
 	if (ret)
 		return ret;
-	if (!gid_get(index, &s))
+	if (!gid_get(device, index, &s))
 		return log_refuse(EINVAL, "ibv_query_gid_ex: index %u, the table has %d",
 				  index, DEV_GIDS);
 	if (!memcmp(&s.gid, &zero, sizeof(zero)))
@@ -202,8 +205,8 @@ static int gid_entry(uint32_t port, uint32_t index, struct ibv_gid_entry *e)
 	return 0;
 }
 
-int query_gid_ex(uint32_t port, uint32_t index, struct ibv_gid_entry *entry,
-		 uint32_t flags, size_t size)
+int query_gid_ex(unsigned device, uint32_t port, uint32_t index,
+		 struct ibv_gid_entry *entry, uint32_t flags, size_t size)
 {
 	struct ibv_gid_entry e;
 	int ret;
@@ -212,7 +215,7 @@ int query_gid_ex(uint32_t port, uint32_t index, struct ibv_gid_entry *entry,
 		return log_refuse(EINVAL,
 				  "ibv_query_gid_ex: flags 0x%x, entries of %zu bytes",
 				  flags, size);
-	ret = gid_entry(port, index, &e);
+	ret = gid_entry(device, port, index, &e);
 	if (ret)
 		return ret;
 	memset(entry, 0, size);
@@ -220,8 +223,8 @@ int query_gid_ex(uint32_t port, uint32_t index, struct ibv_gid_entry *entry,
 	return 0;
 }
 
-ssize_t query_gid_table(struct ibv_gid_entry *entries, size_t max, uint32_t flags,
-			size_t size)
+ssize_t query_gid_table(unsigned device, struct ibv_gid_entry *entries, size_t max,
+			uint32_t flags, size_t size)
 {
 	uint8_t *out = (uint8_t *)entries;
 	struct ibv_gid_entry e;
@@ -231,8 +234,8 @@ ssize_t query_gid_table(struct ibv_gid_entry *entries, size_t max, uint32_t flag
 		return log_refuse(EINVAL,
 				  "ibv_query_gid_table: flags 0x%x, entries of %zu bytes",
 				  flags, size);
-	for (uint32_t i = 0; i < gid_count(); i++) {
-		if (gid_entry(1, i, &e))
+	for (uint32_t i = 0; i < gid_count(device); i++) {
+		if (gid_entry(device, 1, i, &e))
 			continue;
 		if (n == max)
 			return log_refuse(EINVAL,
@@ -244,10 +247,10 @@ ssize_t query_gid_table(struct ibv_gid_entry *entries, size_t max, uint32_t flag
 	return (ssize_t)n;
 }
 
-int query_gid_type(uint32_t port, uint32_t index, unsigned int *type)
+int query_gid_type(unsigned device, uint32_t port, uint32_t index, unsigned int *type)
 {
 	union ibv_gid gid;
-	int ret = query_gid(port, index, &gid);
+	int ret = query_gid(device, port, index, &gid);
 
 	if (!ret)
 		*type = 1;

@@ -271,7 +271,7 @@ int main(int argc, char **argv)
 {
 	setenv("ANYRDMA_TRANSPORT", "shm", 1);
 	t_init(argc, argv);
-	if (device_open(device_the(), &ctx) || pd_alloc(ctx, &pd))
+	if (device_open(device_get(0), &ctx) || pd_alloc(ctx, &pd))
 		return 1;
 	T_RUN(others_only_read);
 	T_RUN(keys_come_and_go);

@@ -33,10 +33,13 @@ int fatal_renew(void);
 
 /* ---- device.c, query.c --------------------------------------------------- */
 
-struct ibv_device *device_the(void); /* the one device; static, never freed */
-/* An array of it and NULL, to be freed by the caller. */
+/* The devices: ANYRDMA_DEVICES of them, numbered from 0; static, never freed. */
+unsigned device_count(void);
+struct ibv_device *device_get(unsigned i);	 /* NULL: there is none */
+int device_number(const struct ibv_device *dev); /* or -ENODEV: it is none of ours */
+uint64_t device_guid(unsigned i);		 /* network order; 0: there is none */
+/* An array of them and NULL, to be freed by the caller. */
 int device_list(struct ibv_device ***out);
-uint64_t device_guid(void);	     /* network order, never 0 */
 int device_open(struct ibv_device *dev, struct dev_ctx **out);
 int device_close(struct dev_ctx *ctx);
 /* A context is open, or was closed and still has objects. */
@@ -44,9 +47,9 @@ bool device_has_contexts(void);
 /* An object was made on ctx, or is freed. */
 void ctx_get(struct dev_ctx *ctx);
 void ctx_put(struct dev_ctx *ctx);
-/* Calls fn for every open context, with device_lock held: fn may lock the context's evq
- * alone. */
-void device_each_ctx(void (*fn)(struct dev_ctx *ctx, int arg), int arg);
+/* Calls fn for every open context of the device, or of all (-1), with device_lock held: fn
+ * may lock the context's evq alone. */
+void device_each_ctx(int device, void (*fn)(struct dev_ctx *ctx, int arg), int arg);
 
 /* As many QPs as can be connected at once: over TCP each needs a descriptor, and the rest of
  * the process needs some, too. With the limit of descriptors it changes. */
@@ -54,22 +57,22 @@ int query_max_qp(void);
 /* What the last query_max_qp() said, without a system call: who stays below need not ask
  * again. 0 before the first. */
 int query_promised_qp(void);
-void query_device(struct ibv_device_attr *attr);
-int query_device_ex(const struct ibv_query_device_ex_input *input,
+void query_device(unsigned device, struct ibv_device_attr *attr);
+int query_device_ex(unsigned device, const struct ibv_query_device_ex_input *input,
 		    struct ibv_device_attr_ex *attr, size_t size);
 int query_rt_values(struct ibv_values_ex *values);
 /* Fills the first `size` bytes of struct ibv_port_attr. */
-int query_port(uint8_t port, struct ibv_port_attr *attr, size_t size);
-int query_gid(uint32_t port, uint32_t index, union ibv_gid *gid);
+int query_port(unsigned device, uint8_t port, struct ibv_port_attr *attr, size_t size);
+int query_gid(unsigned device, uint32_t port, uint32_t index, union ibv_gid *gid);
 /* size: of an entry as the application knows it; what we do not know of it is zero.
  * -ENODATA: the slot is empty. */
-int query_gid_ex(uint32_t port, uint32_t index, struct ibv_gid_entry *entry,
-		 uint32_t flags, size_t size);
+int query_gid_ex(unsigned device, uint32_t port, uint32_t index,
+		 struct ibv_gid_entry *entry, uint32_t flags, size_t size);
 /* All slots that are not empty; how many, or -errno. */
-ssize_t query_gid_table(struct ibv_gid_entry *entries, size_t max, uint32_t flags,
-			size_t size);
+ssize_t query_gid_table(unsigned device, struct ibv_gid_entry *entries, size_t max,
+			uint32_t flags, size_t size);
 /* As sysfs has it, not enum ibv_gid_type: 0 is IB or RoCE v1, 1 is RoCE v2. */
-int query_gid_type(uint32_t port, uint32_t index, unsigned int *type);
+int query_gid_type(unsigned device, uint32_t port, uint32_t index, unsigned int *type);
 int query_pkey(uint8_t port, int index, __be16 *pkey);
 int query_pkey_index(uint8_t port, __be16 pkey, int *index);
 
@@ -260,13 +263,13 @@ static inline bool ah_intact(struct ibv_ah *o)
 }
 
 /* Port 1, global route, source GID of a used slot: -EINVAL if not so. */
-int ah_check(const struct ibv_ah_attr *attr);
+int ah_check(unsigned device, const struct ibv_ah_attr *attr);
 int ah_create(struct dev_pd *pd, const struct ibv_ah_attr *attr, struct dev_ah **out);
 void ah_destroy(struct dev_ah *ah);
 int ah_create_from_wc(struct dev_pd *pd, const struct ibv_wc *wc,
 		      const struct ibv_grh *grh, uint8_t port, struct dev_ah **out);
-int ah_init_from_wc(uint8_t port, const struct ibv_wc *wc, const struct ibv_grh *grh,
-		    struct ibv_ah_attr *attr);
+int ah_init_from_wc(unsigned device, uint8_t port, const struct ibv_wc *wc,
+		    const struct ibv_grh *grh, struct ibv_ah_attr *attr);
 
 int async_get(struct dev_ctx *ctx, struct ibv_async_event *ev) NO_TSA;
 void async_ack(const struct ibv_async_event *ev);

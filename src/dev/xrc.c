@@ -30,6 +30,7 @@ enum { BUCKETS = 256, SRQN_MASK = 0xffffff };
 struct xrc_domain {
 	struct list link;
 	int opens; /* ibv_open_xrcd()s */
+	unsigned device;
 	int fd;	   /* our own of the file, so that its inode stays; or -1 */
 	dev_t dev;
 	ino_t ino;
@@ -69,17 +70,19 @@ static void xrc_unlock(void)
 
 /* ---- domains ------------------------------------------------------------------ */
 
-static struct xrc_domain *domain_of_inode(const struct stat *st)
+static struct xrc_domain *domain_of_inode(unsigned device, const struct stat *st)
 {
 	struct xrc_domain *d;
 
 	list_for_each(d, &xrc.domains, link)
-		if (d->fd >= 0 && d->dev == st->st_dev && d->ino == st->st_ino)
+		if (d->fd >= 0 && d->device == device && d->dev == st->st_dev &&
+		    d->ino == st->st_ino)
 			return d;
 	return NULL;
 }
 
-static int domain_new(int fd, const struct stat *st, struct xrc_domain **out)
+static int domain_new(unsigned device, int fd, const struct stat *st,
+		      struct xrc_domain **out)
 {
 	struct xrc_domain *d = calloc(1, sizeof(*d));
 	int ret = 0;
@@ -87,6 +90,7 @@ static int domain_new(int fd, const struct stat *st, struct xrc_domain **out)
 	if (!d)
 		return -ENOMEM;
 	d->fd = -1;
+	d->device = device;
 	list_init(&d->targets);
 	if (fd >= 0) {
 		d->dev = st->st_dev;
@@ -103,7 +107,7 @@ static int domain_new(int fd, const struct stat *st, struct xrc_domain **out)
 	return 0;
 }
 
-static int domain_get(int fd, int oflags, struct xrc_domain **out)
+static int domain_get(unsigned device, int fd, int oflags, struct xrc_domain **out)
 {
 	struct xrc_domain *d = NULL;
 	struct stat st;
@@ -114,7 +118,7 @@ static int domain_get(int fd, int oflags, struct xrc_domain **out)
 				  strerror(errno));
 	xrc_lock();
 	if (fd != -1)
-		d = domain_of_inode(&st);
+		d = domain_of_inode(device, &st);
 	if (d && (oflags & O_CREAT) && (oflags & O_EXCL))
 		ret = log_refuse(EINVAL, "ibv_open_xrcd: O_EXCL, and the file has a "
 					 "domain already");
@@ -124,7 +128,7 @@ static int domain_get(int fd, int oflags, struct xrc_domain **out)
 				 "domain for the file: domains of other processes cannot "
 				 "be shared");
 	else if (!d)
-		ret = domain_new(fd, &st, &d);
+		ret = domain_new(device, fd, &st, &d);
 	if (!ret)
 		d->opens++;
 	xrc_unlock();
@@ -165,7 +169,7 @@ int xrcd_open(struct dev_ctx *ctx, const struct ibv_xrcd_init_attr *attr,
 	x = calloc(1, sizeof(*x));
 	if (!x)
 		return -ENOMEM;
-	ret = domain_get(attr->fd, attr->oflags, &x->domain);
+	ret = domain_get(ctx->device, attr->fd, attr->oflags, &x->domain);
 	if (ret) {
 		free(x);
 		return ret;

@@ -289,10 +289,7 @@ static bool gid_same(const union ibv_gid *a, const union ibv_gid *b)
 /* 127.0.0.5 is an address of this host, too. */
 static bool gid_ours(const union ibv_gid *gid)
 {
-	struct sockaddr_storage ss;
-
-	gid_to_addr(gid, 0, 0, &ss);
-	return gid_of_addr((struct sockaddr *)&ss) >= 0;
+	return gid_is_ours(gid, 0);
 }
 
 /* The sender may say so: the port is its own, and the addresses are those of this host, as

@@ -204,7 +204,7 @@ int main(int argc, char **argv)
 {
 	setenv("ANYRDMA_TRANSPORT", "shm", 1);
 	t_init(argc, argv);
-	if (device_open(device_the(), &ctx) || pd_alloc(ctx, &pd))
+	if (device_open(device_get(0), &ctx) || pd_alloc(ctx, &pd))
 		return 1;
 	T_RUN(waits_while_a_word_names_it);
 	T_RUN(waits_though_the_link_is_broken);

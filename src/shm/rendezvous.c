@@ -454,7 +454,7 @@ static int shm_listen(struct dev_qp *qp)
 static bool shm_reaches(const struct dev_qp *qp, const struct stream_key *k)
 {
 	return conf_get()->transport != CONF_TRANSPORT_TCP && !stream_key_is_self(k, qp) &&
-	       gid_index(&k->remote_gid, 0) >= 0;
+	       gid_is_ours(&k->remote_gid, 0);
 }
 
 const struct rc_rendezvous shm_rendezvous = {

@@ -306,7 +306,7 @@ static struct rdv_out *out_new(struct dev_qp *qp, const struct stream_key *key)
 
 	if (!o)
 		return NULL;
-	gid_get(qp->attr.ah_attr.grh.sgid_index, &slot);
+	gid_get(qp->device, qp->attr.ah_attr.grh.sgid_index, &slot);
 	o->refs = 1;
 	o->fd = o->udp = -1;
 	o->key = *key;
@@ -750,7 +750,7 @@ static int rdv_listen(struct dev_qp *qp)
 static bool rdv_reaches(const struct dev_qp *qp, const struct stream_key *key)
 {
 	(void)qp;
-	return conf_get()->transport != CONF_TRANSPORT_SHM || gid_index(&key->remote_gid, 0) < 0;
+	return conf_get()->transport != CONF_TRANSPORT_SHM || !gid_is_ours(&key->remote_gid, 0);
 }
 
 const struct rc_rendezvous tcp_rendezvous = {

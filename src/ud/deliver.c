@@ -9,6 +9,7 @@
 #include "dev/complete.h"
 #include "dev/gid.h"
 #include "dev/sge.h"
+#include "dev/verbs.h"
 #include "ud/tap.h"
 #include "ud/ud.h"
 
@@ -163,6 +164,14 @@ static const struct rqe *recv_next_locked(struct dev_qp *qp)
 	return qp->rq.head == qp->rq.tail ? NULL : rq_at(&qp->rq, qp->rq.head);
 }
 
+/* A frame without a VLAN tag carries no service level. What the completion has in its place is
+ * the kind of packet (RoCE v2 A17.4.5.1 wants a flag for it), as mlx5's has: 8 for UDP, and 2 for
+ * IPv4 or 1 for IPv6. UCX before 1.19 finds the destination's address by it. */
+static uint8_t kind_of_packet(const struct ud_head *h)
+{
+	return gid_is_v4(&h->dgid) ? 8 | 2 : 8 | 1;
+}
+
 static void complete_locked(struct dev_qp *qp, const struct rqe *r, const struct ud_head *h)
 	REQUIRES(qp->lock)
 {
@@ -172,7 +181,7 @@ static void complete_locked(struct dev_qp *qp, const struct rqe *r, const struct
 		.byte_len = UD_GRH + h->len,
 		.src_qp = h->src_qpn,
 		.wc_flags = IBV_WC_GRH,
-		.sl = h->sl,
+		.sl = kind_of_packet(h),
 	};
 
 	lock_assert_held(&qp->lock);
@@ -226,13 +235,30 @@ static enum ud_counter receive(struct dev_qp *qp, const struct ud_head *h,
 	return what;
 }
 
+/* An address of another device of the process: its port would not have taken the datagram. */
+static bool elsewhere(struct ud_qp *u, const struct ud_head *h)
+{
+	struct sockaddr_storage ss;
+
+	if (device_count() == 1 || h->dst_qpn == UD_MCAST_QPN ||
+	    !memcmp(&u->ours, &h->dgid, sizeof(h->dgid)))
+		return false;
+	gid_to_addr(&h->dgid, 0, 0, &ss);
+	if (gid_of_addr(u->qp->device, (struct sockaddr *)&ss) < 0)
+		return true;
+	u->ours = h->dgid;
+	return false;
+}
+
 bool ud_deliver_to(struct ud_qp *u, const struct ud_head *h, const void *payload)
 {
 	enum ud_counter what = UD_DROP_NO_QP;
 	bool fails = false, last = false;
 
 	lock_get(&u->rx_lock);
-	if (!u->gone)
+	if (!u->gone && elsewhere(u, h))
+		what = UD_DROP_ADDRESS;
+	else if (!u->gone)
 		what = receive(u->qp, h, payload, &fails, &last);
 	if (fails && what == UD_DROP_LENGTH)
 		qp_fail_recv(u->qp, IBV_WC_LOC_LEN_ERR, -1,

@@ -50,8 +50,8 @@ static int slot_of(bool v6)
 {
 	struct gid_slot s;
 
-	for (unsigned i = 0; i < gid_count(); i++)
-		if (gid_get(i, &s) && s.loopback && gid_is_v4(&s.gid) == !v6)
+	for (unsigned i = 0; i < gid_count(0); i++)
+		if (gid_get(0, i, &s) && s.loopback && gid_is_v4(&s.gid) == !v6)
 			return (int)i;
 	return -1;
 }
@@ -60,7 +60,7 @@ static T_UNUSED union ibv_gid gid_at(int slot)
 {
 	struct gid_slot s;
 
-	gid_get((unsigned)slot, &s);
+	gid_get(0, (unsigned)slot, &s);
 	return s.gid;
 }
 

@@ -145,7 +145,7 @@ int ud_group_leave(struct ud_qp *u, const union ibv_gid *gid)
 /* A NIC does not give the sending QP its own datagram. */
 static bool is_sender(const struct ud_qp *u, const struct ud_head *h)
 {
-	return u->qpn == h->src_qpn && gid_index(&h->sgid, 0) >= 0;
+	return u->qpn == h->src_qpn && gid_is_ours(&h->sgid, 0);
 }
 
 void ud_group_deliver(const struct ud_head *h, const void *payload, const struct dev_cq *only)

@@ -169,12 +169,7 @@ struct ud_path *ud_path_get(struct ud_qp *u, const struct dev_av *av, uint32_t q
 /* A QP of this process: at an address of the table, or any other of 127.0.0.0/8. */
 static bool is_local(const struct ud_path *p)
 {
-	struct sockaddr_storage ss;
-
-	if (!qpn_port_ours(p->port))
-		return false;
-	gid_to_addr(&p->dgid, p->ifindex, 0, &ss);
-	return gid_of_addr((struct sockaddr *)&ss) >= 0;
+	return qpn_port_ours(p->port) && gid_is_ours(&p->dgid, p->ifindex);
 }
 
 /* The preferred carrier that reaches the peer, and the peer. */

@@ -24,7 +24,7 @@ static uint32_t mtu(struct ud_qp *u)
 	uint32_t now = ud_path_changes_now();
 
 	if (u->mtu_asked != now) {
-		u->mtu = 128u << gid_active_mtu();
+		u->mtu = 128u << gid_active_mtu(u->qp->device);
 		u->mtu_asked = now;
 	}
 	return u->mtu;

@@ -118,7 +118,7 @@ static void mark_send(struct ud_qp *u, const struct wqe *w);
 /* Takes WQEs into the batch; max: so many may be sent. */
 static void collect(struct ud_qp *u, struct batch *b, unsigned max)
 {
-	uint32_t mtu = 128u << gid_active_mtu();
+	uint32_t mtu = 128u << gid_active_mtu(u->qp->device);
 
 	lock_assert_held(&u->tx_lock);
 	while (b->n < max) {

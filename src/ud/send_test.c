@@ -192,7 +192,7 @@ static void spoil_ah(struct ibv_send_wr *wr, void *arg)
 
 static void what_is_refused(void)
 {
-	uint32_t mtu = (128u << gid_active_mtu()) + 1;
+	uint32_t mtu = (128u << gid_active_mtu(0)) + 1;
 	struct ibv_pd *pd = ibv_alloc_pd(ctx());
 	struct ibv_ah *foreign;
 	struct end of = { .pd = pd };

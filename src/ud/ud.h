@@ -86,7 +86,8 @@ struct ud_qp {
 	struct loop_work more;	 /* the turn of ud_run() was over; holds a reference */
 	uint8_t *bounce;	 /* UD_PAYLOAD_MAX, for datagrams to this process */
 
-	struct lock rx_lock; /* one datagram at a time is delivered */
+	struct lock rx_lock; /* one datagram at a time is delivered; guards ours */
+	union ibv_gid ours;  /* deliver.c: an address of its device */
 
 	_Atomic unsigned todo;	 /* enum ud_todo */
 	_Atomic uint32_t marked; /* token of the last answer */

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Groups. Every receive CQ with members has sockets of its own, on the one port of groups,
  * which every process shares by SO_REUSEADDR: the kernel gives each of them a copy. A group
- * is joined on every interface that has an address in the GID table, loopback included.
+ * is joined on every interface that has an address in the GID table of the CQ's device, loopback
+ * included.
  *
  * An IPv6 group is joined as such on interfaces with IPv6 addresses, and as an IPv4 group
  * that stands for it on those with IPv4 addresses: from an IPv4 GID, and on the loopback
@@ -259,13 +260,14 @@ static int add(struct cq_groups *c, struct group *g, bool v6, uint32_t ifindex)
  * the first that failed. */
 static int join_all(struct cq_groups *c, struct group *g)
 {
+	const unsigned device = object_device(&c->cq->object);
 	struct gid_slot s;
 	int ret, first = -ENODEV;
 
-	for (unsigned i = 0; i < gid_count(); i++) {
+	for (unsigned i = 0; i < gid_count(device); i++) {
 		bool v6;
 
-		if (!gid_get(i, &s) || !s.ifindex)
+		if (!gid_get(device, i, &s) || !s.ifindex)
 			continue;
 		v6 = !gid_is_v4(&s.gid);
 		if ((v6 && (gid_is_v4(&g->gid) || s.loopback)) || find(g, v6, s.ifindex))
@@ -304,12 +306,12 @@ static void group_free(struct cq_groups *c, struct group *g)
 	}
 }
 
-static bool has_address(const struct membership *m)
+static bool has_address(unsigned device, const struct membership *m)
 {
 	struct gid_slot s;
 
-	for (unsigned i = 0; i < gid_count(); i++)
-		if (gid_get(i, &s) && s.ifindex == m->ifindex &&
+	for (unsigned i = 0; i < gid_count(device); i++)
+		if (gid_get(device, i, &s) && s.ifindex == m->ifindex &&
 		    gid_is_v4(&s.gid) == !m->on->v6)
 			return true;
 	return false;
@@ -319,7 +321,7 @@ static bool has_address(const struct membership *m)
 static void leave_old(const struct cq_groups *c, struct group *g)
 {
 	for (unsigned i = g->n; i-- > 0;)
-		if (!has_address(&g->m[i]))
+		if (!has_address(object_device(&c->cq->object), &g->m[i]))
 			membership_drop(c, g, i);
 }
 

@@ -78,7 +78,7 @@ static bool is_loopback_v4(const union ibv_gid *gid)
 	return gid_is_v4(gid) && gid->raw[12] == 127;
 }
 
-/* The kernel takes what is for the host; the device has the addresses of its GID table. One
+/* The kernel takes what is for the host; a device has the addresses of its GID table. One
  * that was removed from it may be taken for one for a while, if the host still has it. */
 static bool is_ours(struct udp_socket *s, const union ibv_gid *to)
 {
@@ -87,7 +87,7 @@ static bool is_ours(struct udp_socket *s, const union ibv_gid *to)
 	if (!memcmp(&s->ours, to, sizeof(*to)))
 		return true;
 	gid_to_addr(to, 0, 0, &ss);
-	if (gid_of_addr((struct sockaddr *)&ss) < 0)
+	if (gid_of_addr(object_device(&s->cq->object), (struct sockaddr *)&ss) < 0)
 		return false;
 	s->ours = *to;
 	return true;

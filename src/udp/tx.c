@@ -68,12 +68,10 @@ static void group_way(struct way *w)
 static uint32_t scope_of(const struct ud_out *o)
 {
 	struct gid_slot s;
-	int i;
 
 	if (o->av)
 		return o->av->ifindex;
-	i = gid_index(&o->head.sgid, 0);
-	return i >= 0 && gid_get((unsigned)i, &s) ? s.ifindex : 0;
+	return gid_find(&o->head.sgid, &s) ? s.ifindex : 0;
 }
 
 static bool is_link_local(const union ibv_gid *gid)

@@ -497,7 +497,7 @@ static void from_link_local_inside(void)
 	CHECK_EQ(bind(fd, (struct sockaddr *)&ss, len), 0);
 	CHECK_EQ(getsockname(fd, (struct sockaddr *)&ss, &len), 0);
 	a = end_up();
-	ah = ah_to(a, gid_index(&from, 0), to);
+	ah = ah_to(a, gid_index(0, &from, 0), to);
 	count_from_here();
 	CHECK_EQ(send_to(a, ah, (uint32_t)ntohs(got->sin6_port) << 8, 30), 0);
 	CHECK(sent(a, 30, IBV_WC_SUCCESS));

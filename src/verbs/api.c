@@ -42,11 +42,12 @@ EXPORT const char *ibv_get_device_name(struct ibv_device *device)
 
 EXPORT __be64 ibv_get_device_guid(struct ibv_device *device)
 {
-	(void)device;
-	return device_guid();
+	int number = device_number(device);
+
+	return number < 0 ? 0 : device_guid((unsigned)number);
 }
 
-/* The index is the kernel's number of a device; ours has none. */
+/* The index is the kernel's number of a device; ours have none. */
 EXPORT int ibv_get_device_index(struct ibv_device *device)
 {
 	(void)device;

@@ -256,7 +256,7 @@ static uint64_t silence_ends(struct user_id *u) REQUIRES(u->lock)
 
 	if (u->req_acked)
 		return u->give_up_at;
-	if (conf_get()->ports_identity || cm_dev->gid_of_addr(dst) < 0)
+	if (conf_get()->ports_identity || cm_dev->gid_device(dst) < 0)
 		return u->sent_at + USER_REPLY_REMOTE * reply;
 	return port_owned(u->ps, dst, sa_port(dst)) ? u->give_up_at : u->sent_at + reply;
 }

@@ -65,7 +65,7 @@ static void attr_init(struct user_id *u, struct ibv_qp_attr *a, int *mask)
 
 int user_ah_attr(struct user_id *u, const union ibv_gid *dgid, struct ibv_ah_attr *a)
 {
-	int sgid = cm_dev->gid_of_addr((const struct sockaddr *)&u->src);
+	int sgid = cm_dev->gid_of_addr(u->device, (const struct sockaddr *)&u->src);
 
 	if (sgid < 0)
 		return log_refuse(-sgid, "the id's source address has left the GID table");

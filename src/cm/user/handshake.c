@@ -68,7 +68,7 @@ int user_req_build(struct user_id *u, const struct cm_conn_param *p)
 		.retry = min_u8(p->retry_count, 7),
 		.rnr_retry = min_u8(p->rnr_retry_count, 7),
 		.timeout = (uint8_t)(u->life_time + 1),
-		.mtu = (uint8_t)cm_dev->active_mtu(),
+		.mtu = (uint8_t)cm_dev->active_mtu(u->device),
 		.qpn = p->qp_num & 0xffffff,
 		.psn = c->local_psn,
 		.src_port = sa_port((struct sockaddr *)&u->src),
@@ -211,7 +211,7 @@ static int plain_req_parse(struct user_id *u, const struct mpa_frame *f)
 	c->reads = c->responder_resources != 0;
 	c->initiator_depth = plain_depth(ird, PLAIN_DEPTH);
 	c->retry = c->rnr_retry = 7;
-	c->mtu = (uint8_t)cm_dev->active_mtu();
+	c->mtu = (uint8_t)cm_dev->active_mtu(u->device);
 	c->crc = f->flags & MPA_F_CRC || conf_get()->crc;
 	c->extended = false;
 	set_priv(u->req, f->pd + skip, f->pd_len - skip);
@@ -275,7 +275,7 @@ static void set_req(struct user_id *u, const struct mpa_cm_req *r)
 	c->retry = r->retry;
 	c->rnr_retry = r->rnr_retry;
 	c->timeout = r->timeout;
-	c->mtu = min_u8(r->mtu, (uint8_t)cm_dev->active_mtu());
+	c->mtu = min_u8(r->mtu, (uint8_t)cm_dev->active_mtu(u->device));
 	c->peer_srq = r->srq;
 	c->peer_flow_control = r->flow_control;
 	c->peer_ece = (struct ibv_ece){ .vendor_id = r->ece_vendor,

@@ -408,7 +408,7 @@ static void silent_remote_peer(void)
 	uint64_t begin = t_now_ms(), limit = 3 * conf_get()->cm_reply_ms;
 	int lfd = mute(1);
 
-	far.gid_of_addr = not_here;
+	far.gid_device = not_here;
 	cm_dev = &far;
 	CHECK_EQ(be->connect(id, &conn_param), 0);
 	CHECK(want(ch, RDMA_CM_EVENT_REJECTED, CM_REJ_NO_LISTENER));

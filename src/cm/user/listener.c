@@ -101,6 +101,7 @@ static bool child_parse(struct user_id *u, const struct user_incoming *in) REQUI
 	uint16_t reason = 0;
 	int ret = 0;
 
+	user_device_set(u);
 	if (in->sidr)
 		user_sidr_req_parse(u, in->sidr);
 	else

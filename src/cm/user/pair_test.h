@@ -102,7 +102,7 @@ static T_UNUSED void fs_release(struct stream *s)
 
 /* ---- the rest of the device ------------------------------------------------------ */
 
-static T_UNUSED int gid_of(const struct sockaddr *sa)
+static T_UNUSED int gid_device_of(const struct sockaddr *sa)
 {
 	return sa_loopback(sa) ? 3 : -ENODEV;
 }
@@ -133,8 +133,20 @@ static bool no_check(void)
 	return true;
 }
 
-static T_UNUSED enum ibv_mtu mtu(void)
+static T_UNUSED int gid_of(unsigned device, const struct sockaddr *sa)
 {
+	(void)device;
+	return gid_device_of(sa);
+}
+
+static T_UNUSED uint64_t guid(unsigned device)
+{
+	return device;
+}
+
+static T_UNUSED enum ibv_mtu mtu(unsigned device)
+{
+	(void)device;
 	return IBV_MTU_4096;
 }
 
@@ -160,7 +172,9 @@ static const struct anyrdma_interface device = {
 	.loop_here = loop_here,
 	.fd_take = fdset_take,
 	.fd_close = fdset_close,
+	.gid_device = gid_device_of,
 	.gid_of_addr = gid_of,
+	.device_guid = guid,
 	.gid_from_addr = gid_from,
 	.active_mtu = mtu,
 	.gid_watch = no_watch,

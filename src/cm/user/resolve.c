@@ -35,7 +35,7 @@ static int check_local(const struct sockaddr *addr)
 	char text[PORT_ADDR_STR];
 	int fd, ret = 0;
 
-	if (cm_dev->gid_of_addr(addr) >= 0)
+	if (cm_dev->gid_device(addr) >= 0)
 		return 0;
 	fd = socket(addr->sa_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
 	if (fd < 0)
@@ -48,8 +48,16 @@ static int check_local(const struct sockaddr *addr)
 	if (ret)
 		return log_refuse(-ret, "%s is not an address of this host: %s",
 				  sa_str(addr, text), strerror(-ret));
-	return log_refuse(ENODEV, "%s is not in the device's GID table",
+	return log_refuse(ENODEV, "%s is not in a device's GID table",
 			  sa_str(addr, text));
+}
+
+void user_device_set(struct user_id *u)
+{
+	int device = cm_dev->gid_device((const struct sockaddr *)&u->src);
+
+	if (device >= 0)
+		u->device = (unsigned)device;
 }
 
 /* ---- bind ------------------------------------------------------------------------ */
@@ -71,6 +79,7 @@ int user_bind_locked(struct user_id *u, const struct sockaddr *addr)
 	memcpy(&u->src, addr, sa_len(addr));
 	sa_set_port(&u->src.sa, u->port.num);
 	u->bound = !any;
+	user_device_set(u);
 	return 0;
 }
 
@@ -195,7 +204,7 @@ static int source_for(const struct sockaddr_storage *dst, const struct sockaddr 
 	unsigned generation;
 	int ret;
 
-	if ((want && !sa_any(want)) || cm_dev->gid_of_addr((const struct sockaddr *)dst) < 0)
+	if ((want && !sa_any(want)) || cm_dev->gid_device((const struct sockaddr *)dst) < 0)
 		return route_source(dst, want, src);
 	sa_set_port(sa(&to), 0);
 	if (local_route_find(&to, src, &generation))
@@ -227,8 +236,8 @@ static int resolve_locked(struct user_id *u, const struct sockaddr *src,
 	ret = source_for(&to, want, &from);
 	if (ret)
 		return ret;
-	if (cm_dev->gid_of_addr(sa(&from)) < 0)
-		return log_refuse(ENODEV, "source %s is not in the device's GID table",
+	if (cm_dev->gid_device(sa(&from)) < 0)
+		return log_refuse(ENODEV, "source %s is not in a device's GID table",
 				  sa_str(sa(&from), text));
 	if (owns)
 		sa_set_port(sa(&from), u->port.num);
@@ -271,6 +280,7 @@ int user_resolve_addr(struct cm_id *id, const struct sockaddr *src,
 		user_step(u, ST_RESOLVE_ADDR);
 		user_step(u, ST_ADDR_OK);
 		u->bound = true;
+		user_device_set(u);
 		user_post(u, RDMA_CM_EVENT_ADDR_RESOLVED, 0);
 	}
 	lock_put(&u->lock);
@@ -309,12 +319,13 @@ int user_query_addr(struct cm_id *id, struct cm_addrs *out)
 	struct user_id *u = to_user(id);
 
 	memset(out, 0, sizeof(*out));
-	out->dev_index = UINT32_MAX; /* the one device is meant */
+	out->dev_index = UINT32_MAX; /* the GUID names it */
 	lock_get(&u->lock);
 	memcpy(&out->src, &u->src, sizeof(u->src));
 	memcpy(&out->dst, &u->dst, sizeof(u->dst));
 	out->bound = u->bound;
 	if (u->bound) {
+		out->node_guid = cm_dev->device_guid(u->device);
 		out->port_num = 1;
 		out->pkey = 0; /* an Ethernet interface has none: the original says 0 */
 		cm_dev->gid_from_addr(&u->src.sa, &out->sgid);
@@ -339,7 +350,7 @@ static void path_make(struct user_id *u, struct ibv_path_data *d) REQUIRES(u->lo
 	p->tclass = u->tos;
 	p->reversible_numpath = 0x80 | 1;
 	p->pkey = htobe16(0xffff);
-	p->mtu = (uint8_t)(EXACTLY | (u->conn.mtu ? u->conn.mtu : cm_dev->active_mtu()));
+	p->mtu = (uint8_t)(EXACTLY | (u->conn.mtu ? u->conn.mtu : cm_dev->active_mtu(u->device)));
 	p->rate = EXACTLY | IBV_RATE_10_GBPS;
 	p->packetlifetime = (uint8_t)(EXACTLY | u->life_time);
 }

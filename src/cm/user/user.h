@@ -125,6 +125,7 @@ struct user_id {
 
 	union user_addr src, dst; /* RDMA addresses and ports */
 	bool bound;	/* a device is attached */
+	unsigned device; /* which; 0 if none is */
 	bool reuse, timeout_set;
 	uint8_t tos;
 	struct user_port port;
@@ -213,6 +214,9 @@ int user_resolve_addr(struct cm_id *id, const struct sockaddr *src,
 int user_resolve_route(struct cm_id *id, int timeout_ms);
 int user_query_addr(struct cm_id *id, struct cm_addrs *out);
 int user_query_path(struct cm_id *id, struct ibv_path_data *path, int max);
+/* The device of the id's source address: the first that has it. If none has it any more,
+ * the id keeps the one that it had. */
+void user_device_set(struct user_id *u) REQUIRES(u->lock);
 int user_bind_locked(struct user_id *u, const struct sockaddr *addr) REQUIRES(u->lock);
 
 /* option.c */

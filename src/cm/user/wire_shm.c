@@ -172,7 +172,7 @@ static const struct stream_user upcalls = {
 
 static bool shm_can_connect(const struct user_id *u)
 {
-	return shm_used() && cm_dev->gid_of_addr((const struct sockaddr *)&u->dst) >= 0;
+	return shm_used() && cm_dev->gid_device((const struct sockaddr *)&u->dst) >= 0;
 }
 
 static void shm_connect(struct user_id *u)
@@ -284,7 +284,7 @@ static bool request_addr(const uint8_t *req, struct sockaddr_storage *ss)
 
 	memset(ss, 0, sizeof(*ss));
 	memcpy(ss, req, ADDR_LEN);
-	return sa_len(sa) && cm_dev->gid_of_addr(sa) >= 0;
+	return sa_len(sa) && cm_dev->gid_device(sa) >= 0;
 }
 
 /* Loop thread, no lock held. */

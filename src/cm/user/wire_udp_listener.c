@@ -284,7 +284,7 @@ static void packet(struct udp_listener *l, const struct udp_io_packet *p)
 
 	if (!sa_len((const struct sockaddr *)&p->to) ||
 	    !sa_port((const struct sockaddr *)&p->from) ||
-	    cm_dev->gid_of_addr((const struct sockaddr *)&p->to) < 0)
+	    cm_dev->gid_device((const struct sockaddr *)&p->to) < 0)
 		say(l, p, "it was sent to no address of the device");
 	else if (kind == -EPROTONOSUPPORT)
 		refuse(l, p, number, SIDR_BAD_VERSION);

@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "files/model.h"
+#include "base/conf.h"
+#include "dev/gid.h"
+#include "dev/verbs.h"
+
+#include <arpa/inet.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#ifndef ANYRDMA_VERSION /* the build defines it */
+#define ANYRDMA_VERSION "0"
+#endif
+
+static void read_gids(unsigned number, struct files_device *d)
+{
+	for (unsigned i = 0; i < DEV_GIDS; i++) {
+		struct files_gid *g = &d->gid[i];
+		struct gid_slot s;
+
+		if (!gid_get(number, i, &s))
+			continue;
+		g->gid = s.gid;
+		g->loopback = s.loopback;
+		if (!s.ifindex || !if_indextoname(s.ifindex, g->ndev))
+			g->ndev[0] = 0;
+	}
+}
+
+struct files_device *files_model_read(unsigned *n)
+{
+	struct files_device *d = calloc(device_count(), sizeof(*d));
+	__be16 pkey = 0;
+
+	if (!d)
+		return NULL;
+	query_pkey(1, 0, &pkey);
+	*n = device_count();
+	for (unsigned i = 0; i < *n; i++) {
+		d[i].number = d[i].uverbs = i;
+		strcpy(d[i].name, device_get(i)->name);
+		d[i].guid = device_guid(i);
+		query_port(i, 1, &d[i].port, sizeof(d[i].port));
+		d[i].pkey = ntohs(pkey);
+		read_gids(i, &d[i]);
+	}
+	return d;
+}
+
+void files_model_stamp(char *text, size_t size)
+{
+	const struct conf *c = conf_get();
+
+	snprintf(text, size, "%s %s*%u %016" PRIx64 " name=%s addr=%s", ANYRDMA_VERSION,
+		 device_get(0)->name, device_count(), device_guid(0), c->name ? c->name : "",
+		 c->addr ? c->addr : "");
+}
