@@ -26,6 +26,7 @@ static char written(void)
 
 	MUST(want);
 	conf_pattern(want, BIG, 7);
+	conf_qp_state(far_side[0].qp); /* TSan: as in slow.c */
 	for (size_t at = 0; at < BIG; at++)
 		if (big.p[at] != want[at] && big.p[at])
 			ok = 'n';
@@ -78,6 +79,7 @@ static void command(struct peer *me, char c)
 		break;
 	case 'b':
 		break_links();
+		peer_say(me, 'b');
 		break;
 	default:
 		FAIL("no such command: '%c'", c);
@@ -351,10 +353,12 @@ static void peer_goes(enum op op, bool killed)
 
 	begin();
 	stand(op);
-	if (killed)
+	if (killed) {
 		peer_kill(&target);
-	else
+	} else {
 		peer_say(&target, 'b');
+		peer_hear(&target, 'b');
+	}
 	third_works(&third);
 	EQ(ibv_poll_cq(far_side[0].cq, 1, &wc), 0);
 	late_give(&late);
