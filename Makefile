@@ -7,7 +7,7 @@ DESTDIR ?=
 # it is better at finding fault with; `make test-asan SAN_SUITES=...` for others.
 SUITES ?= unit abi man fuzz conformance strict stress system wire programs
 QUICK_SUITES ?= unit man conformance strict
-LONG_SUITES ?= unit conformance strict stress system
+LONG_SUITES ?= unit man-full conformance strict stress system
 SAN_SUITES ?=
 ASAN_SUITES ?= unit fuzz conformance strict stress
 TSAN_SUITES ?= unit conformance stress system-threads
@@ -139,6 +139,11 @@ bench-vm: all
 	scripts/deps siw || echo "siw will be left out"
 	BUILD=$(abspath $(BUILD)) bench/vm.sh $(MODE) || [ $$? = 77 ]
 
+# The manual as HTML.
+doc: all
+	scripts/deps build doc
+	scripts/man-html $(BUILD)/man $(BUILD)/doc/html
+
 check: all
 	scripts/deps check cross || echo "checks whose programs are missing will be left out"
 	scripts/check $(BUILD)
@@ -153,5 +158,5 @@ clean:
 
 # The suites share ports and processors.
 .NOTPARALLEL:
-.PHONY: all bench bench-vm check clean demo deps deps-siw deps-vm fuzz install quick stress stress-memory test test-asan test-asan-run \
-	test-long test-normal test-programs test-tsan test-tsan-run test-vm
+.PHONY: all bench bench-vm check clean demo deps deps-siw deps-vm doc fuzz install quick stress stress-memory test test-asan \
+	test-asan-run test-long test-normal test-programs test-tsan test-tsan-run test-vm
