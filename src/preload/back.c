@@ -103,18 +103,20 @@ void back_step(struct rail *r)
 		return;
 	pthread_mutex_lock(&c->tx_lock);
 	pthread_mutex_lock(&c->rx_lock);
+	c->head_got = 0;
+	c->rx_count = c->tx_count = 0;
+	conn_set_tx(c, TX_TCP);
+	conn_set_rx(c, RX_TCP);
+	/* Last: who waits for this goes on. */
 	pthread_mutex_lock(&c->lock);
 	if (c->rail == r) {
-		c->rail = NULL;
 		c->calls = 0;
 		c->bytes = 0;
 		c->ask_at = c->ask_at < 4096 ? 64 : 1u << 16;
-		c->head_got = 0;
-		c->rx_count = c->tx_count = 0;
+		c->rail = NULL;
+		pthread_cond_broadcast(&c->turned);
 	}
 	pthread_mutex_unlock(&c->lock);
-	conn_set_tx(c, TX_TCP);
-	conn_set_rx(c, RX_TCP);
 	pthread_mutex_unlock(&c->rx_lock);
 	pthread_mutex_unlock(&c->tx_lock);
 	r->closing = true;
