@@ -59,7 +59,7 @@ void files_model_stamp(unsigned uverbs, char *text, size_t size)
 {
 	const struct conf *c = conf_get();
 
-	snprintf(text, size, "%s %s*%u uverbs%u %016" PRIx64 " name=%s addr=%s", ANYRDMA_VERSION,
-		 device_get(0)->name, device_count(), uverbs, device_guid(0), c->name ? c->name : "",
-		 c->addr ? c->addr : "");
+	snprintf(text, size, "%s %s*%u uverbs%u %016" PRIx64 " name=%s addr=%s",
+		 ANYRDMA_VERSION, device_get(0)->name, device_count(), uverbs,
+		 device_guid(0), c->name ? c->name : "", c->addr ? c->addr : "");
 }
