@@ -90,6 +90,13 @@ test-programs: all
 	$(call run-suites,$(BUILD),programs-full)
 	scripts/test-summary $(BUILD)
 
+# Unmodified sockets programs (doc/programs.md), with the sizes of the long run.
+test-sockets: all
+	scripts/deps build test sockets
+	rm -rf $(BUILD)/tap
+	$(call run-suites,$(BUILD),sockets sockets-programs)
+	scripts/test-summary $(BUILD)
+
 # Everything that needs a virtual machine, also what `make test` leaves out (doc/testing.md).
 test-vm: all deps-siw
 	rm -rf $(BUILD)/tap
@@ -159,4 +166,4 @@ clean:
 # The suites share ports and processors.
 .NOTPARALLEL:
 .PHONY: all bench bench-vm check clean demo deps deps-siw deps-vm doc fuzz install quick stress stress-memory test test-asan \
-	test-asan-run test-long test-normal test-programs test-tsan test-tsan-run test-vm
+	test-asan-run test-long test-normal test-programs test-sockets test-tsan test-tsan-run test-vm

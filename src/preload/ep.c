@@ -239,12 +239,17 @@ void ep_follow(struct conn *c)
 	pthread_mutex_unlock(&lock);
 }
 
-void ep_offer(struct conn *c)
+bool ep_offer(struct conn *c)
 {
+	bool all = true;
+
 	pthread_mutex_lock(&lock);
-	for (struct reg *g = c->regs; g; g = g->next_of_conn)
+	for (struct reg *g = c->regs; g && all; g = g->next_of_conn)
+		all = !g->ep->nested && shadow_make(g->ep);
+	for (struct reg *g = c->regs; g && all; g = g->next_of_conn)
 		atomic_fetch_add(&g->ep->offers, 1);
 	pthread_mutex_unlock(&lock);
+	return all;
 }
 
 bool ep_idle(struct conn *c)
@@ -323,8 +328,8 @@ static int ctl_conn(struct ep *ep, struct conn *c, int op, int fd,
 	}
 	if (!err && op == EPOLL_CTL_ADD && c->offer)
 		atomic_fetch_add(&ep->offers, 1);
-	*blind = !err && op != EPOLL_CTL_DEL && (ep->nested || !g->in_rs) &&
-		 shadow_events(g);
+	*blind = !err && op != EPOLL_CTL_DEL && c->rail && c->rail->step >= RAIL_READY &&
+		 (ep->nested || !shadow_make(ep));
 	pthread_mutex_unlock(&lock);
 	pthread_mutex_unlock(&c->lock);
 	return err;

@@ -30,8 +30,9 @@ int ep_wait(struct file *ep, int epfd, struct epoll_event *events, int max,
 /* The instances' view of c follows its rx and tx. c->lock is held. */
 void ep_follow(struct conn *c);
 
-/* c can move: those who wait in instances that watch it shall agree. c->lock is held. */
-void ep_offer(struct conn *c);
+/* c can move: those who wait in instances that watch it shall agree. False: an instance cannot
+ * watch an rsocket. c->lock is held. */
+bool ep_offer(struct conn *c);
 
 /* No thread waits in the kernel for an instance that watches c. c->lock is held. */
 bool ep_idle(struct conn *c);

@@ -103,14 +103,16 @@ static void rail_ready(struct rail *r)
 	struct conn *c = r->conn;
 
 	pthread_mutex_lock(&c->lock);
-	if (c->rail == r && !c->pinned) {
-		r->step = RAIL_READY;
+	/* Before the instances hear of it. */
+	atomic_store(&c->offer, true);
+	if (c->rail == r && !c->pinned && ep_offer(c)) {
 		c->head_got = 0;
 		c->rx_count = c->tx_count = 0;
-		atomic_store(&c->offer, true);
+		r->step = RAIL_READY;
 		atomic_store(&c->tx_may, r->agreed);
-		ep_offer(c);
 	} else {
+		atomic_store(&c->offer, false);
+		c->pinned = true;
 		r->closing = true;
 	}
 	pthread_mutex_unlock(&c->lock);
