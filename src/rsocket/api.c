@@ -104,7 +104,7 @@ int rclose(int socket)
 
 	if (!o)
 		return (int)edge(-EBADF);
-	ret = rs_close((struct rs *)o);
+	ret = o->kind == OBJ_EPOLL ? ep_close(o) : rs_close((struct rs *)o);
 	table_put(o);
 	return (int)edge(ret);
 }
@@ -324,20 +324,37 @@ size_t riowrite(int socket, const void *buf, size_t count, off_t offset, int fla
 	return (size_t)STREAM_CALL(socket, rs_iowrite(rs, buf, count, offset, flags));
 }
 
+/* ---- repoll ---------------------------------------------------------------------------- */
+
 int repoll_create(int flags)
 {
-	(void)flags;
-	return (int)edge(-ENOSYS);
+	return (int)edge(flags & ~(O_CLOEXEC | O_NONBLOCK) ? -EINVAL : ep_create(flags));
 }
 
 int repoll_ctl(int epfd, int op, int fd, struct epoll_event *event)
 {
-	(void)epfd, (void)op, (void)fd, (void)event;
-	return (int)edge(-ENOSYS);
+	struct obj *o = table_get(epfd);
+	int ret;
+
+	if (!o)
+		return (int)edge(fcntl(epfd, F_GETFD) < 0 ? -EBADF : -EINVAL);
+	ret = o->kind != OBJ_EPOLL || obj_is_dead(o) ? -EINVAL :
+						       ep_ctl(o, op, fd, event);
+	table_put(o);
+	return (int)edge(ret);
 }
 
 int repoll_wait(int epfd, struct epoll_event *events, int maxevents, int timeout)
 {
-	(void)epfd, (void)events, (void)maxevents, (void)timeout;
-	return (int)edge(-ENOSYS);
+	struct obj *o = table_get(epfd);
+	int ret;
+
+	if (!o)
+		return (int)edge(fcntl(epfd, F_GETFD) < 0 ? -EBADF : -EINVAL);
+	ret = o->kind != OBJ_EPOLL || obj_is_dead(o) ?
+		      -EINVAL :
+		      ep_wait(o, events, maxevents,
+			      obj_nonblock(o, 0) ? 0 : after_ms(timeout));
+	table_put(o);
+	return (int)edge(ret);
 }

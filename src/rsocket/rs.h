@@ -87,6 +87,8 @@ static inline bool obj_nonblock(const struct obj *o, int msg_flags)
 struct watch {
 	struct watch *next, **at;
 	void (*notify)(struct watch *w);
+	/* The socket is closed, and w is not in its list any more. watch_lock is held. */
+	void (*gone)(struct watch *w);
 	struct watch_list *list;
 };
 
@@ -99,6 +101,8 @@ struct watch_list {
 void watch_list_init(struct watch_list *l);
 void watch_add(struct watch_list *l, struct watch *w);
 void watch_del(struct watch *w);
+/* The list's owner ends: takes all out and calls gone. */
+void watch_drop(struct watch_list *l);
 /* Tells all. The caller has changed what they look at, with a fence since. */
 void watch_tell_(struct watch_list *l);
 
@@ -237,7 +241,8 @@ struct rs_rx {
 };
 
 struct rs_tx {
-	_Atomic uint32_t posted; /* data messages; wr_lock */
+	_Atomic uint32_t posted; /* work requests but control; wr_lock */
+	_Atomic uint32_t direct; /* ... of which are no messages: riowrite()'s */
 	uint32_t signalled;	/* ... up to the last one with a completion */
 	uint32_t mark;		/* wr at that one */
 	/* Where the peer wants the next bytes. wr_lock; len is looked at without. */
@@ -324,7 +329,8 @@ struct rs {
 	unsigned tries;
 
 	/* listening; lock */
-	int backlog, nready;
+	int backlog;
+	_Atomic int nready;
 	struct rs *ready, **ready_end, *next_ready;
 	struct rs *listener;
 
@@ -405,6 +411,10 @@ void credit_free(struct rs *rs);
 bool send_ready(struct rs *rs);
 ssize_t rs_sendv(struct rs *rs, const struct iovec *iov, size_t n, int flags);
 void send_free(struct rs *rs);
+/* Writes up to *n bytes to the peer's memory, and sets *n to what it has taken. wr_lock is
+ * held. */
+int send_direct(struct rs *rs, const void *from, uint32_t *n, uint64_t addr, uint32_t key,
+		int flags);
 bool recv_ready(struct rs *rs);
 ssize_t rs_recvv(struct rs *rs, const struct iovec *iov, size_t n, int flags);
 
@@ -467,5 +477,14 @@ ssize_t rs_iowrite(struct rs *rs, const void *buf, size_t n, off_t offset, int f
 void iomap_free(struct rs *rs);
 /* Announces what riomap() has queued. wr_lock is held. */
 int iomap_announce(struct rs *rs);
+
+/* ---- epoll.c -------------------------------------------------------------------------------- */
+
+int ep_create(int flags);
+int ep_ctl(struct obj *ep, int op, int fd, struct epoll_event *ev);
+int ep_wait(struct obj *ep, struct epoll_event *ev, int most, uint64_t until);
+int ep_close(struct obj *ep);
+short ep_events(struct obj *ep);
+struct watch_list *ep_watches(struct obj *ep);
 
 #endif

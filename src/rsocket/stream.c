@@ -442,6 +442,7 @@ void rs_finish(struct obj *o)
 
 	if (obj_is_dead(o)) /* what it was made of belongs to the parent */
 		return;
+	watch_drop(&rs->watch); /* epoll's: all other watchers were users */
 	if (rs_state(rs) == RS_LISTENING)
 		listen_end(rs);
 	/* The port is free when rclose() returns. */
