@@ -4,7 +4,14 @@
 
 short obj_events(struct obj *o)
 {
-	return o->kind == OBJ_EPOLL ? ep_events(o) : rs_events((struct rs *)o);
+	switch (o->kind) {
+	case OBJ_EPOLL:
+		return ep_events(o);
+	case OBJ_DGRAM:
+		return dgram_events((struct rs *)o);
+	default:
+		return rs_events((struct rs *)o);
+	}
 }
 
 struct watch_list *obj_watches(struct obj *o)

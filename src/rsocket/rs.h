@@ -323,6 +323,7 @@ struct rs {
 	struct rs_rx rx;
 	struct rs_tx tx;
 	struct iomap_table *iomap;
+	struct dgram *dg;	/* OBJ_DGRAM */
 
 	/* connecting */
 	struct sockaddr_storage peer;
@@ -486,5 +487,27 @@ int ep_wait(struct obj *ep, struct epoll_event *ev, int most, uint64_t until);
 int ep_close(struct obj *ep);
 short ep_events(struct obj *ep);
 struct watch_list *ep_watches(struct obj *ep);
+
+/* ---- dgram.c -------------------------------------------------------------------------------- */
+
+struct dgram_from {
+	struct sockaddr_storage src;
+	bool truncated;
+};
+
+int dgram_new(int domain, int flags, struct rs **out);
+int dgram_connect(struct rs *rs, const struct sockaddr *addr, socklen_t len);
+/* Without an address: to that of rconnect(). */
+ssize_t dgram_sendv(struct rs *rs, struct iovec *v, size_t n, int flags,
+		    const struct sockaddr *to, socklen_t tolen);
+ssize_t dgram_recvv(struct rs *rs, const struct iovec *v, size_t n, int flags,
+		    struct dgram_from *from);
+int dgram_name(struct rs *rs, bool peer, struct sockaddr *addr, socklen_t *len);
+/* Takes what has come over UDP and by the QP. */
+void dgram_progress(struct rs *rs);
+short dgram_events(struct rs *rs);
+/* shard->lock is held. */
+void dgram_complete(struct rs *rs, const struct ibv_wc *wc);
+void dgram_destroy(struct rs *rs);
 
 #endif

@@ -347,6 +347,10 @@ void rs_complete(struct rs *rs, const struct ibv_wc *wc)
 	uint32_t seq = (uint32_t)(wc->wr_id >> 34);
 	enum wr_kind kind = (enum wr_kind)(wc->wr_id >> 32 & 3);
 
+	if (rs->dg) {
+		dgram_complete(rs, wc);
+		return;
+	}
 	if (wc->status != IBV_WC_SUCCESS)
 		failed(rs, wc);
 	switch (kind) {
@@ -403,7 +407,7 @@ int rs_shutdown(struct rs *rs, int how)
 
 	if (how != SHUT_RD && how != SHUT_WR && how != SHUT_RDWR)
 		return -EINVAL;
-	if (rs_state(rs) == RS_LISTENING && how != SHUT_WR) {
+	if (rs->dg || (rs_state(rs) == RS_LISTENING && how != SHUT_WR)) {
 		rs_end(rs, RS_RD_SHUT, 0);
 		return 0;
 	}
@@ -457,7 +461,7 @@ int rs_close(struct rs *rs)
 	if (atomic_fetch_or(&rs->ended, RS_CLOSED) & RS_CLOSED)
 		return -EBADF;
 	watch_changed(&rs->watch);
-	if (rs_state(rs) == RS_CONNECTED && !(rs_ended(rs) & RS_GONE)) {
+	if (!rs->dg && rs_state(rs) == RS_CONNECTED && !(rs_ended(rs) & RS_GONE)) {
 		pthread_mutex_lock(&rs->wr_lock);
 		say_goodbye(rs);
 		pthread_mutex_unlock(&rs->wr_lock);
@@ -468,6 +472,8 @@ int rs_close(struct rs *rs)
 
 void rs_destroy(struct rs *rs)
 {
+	if (rs->dg)
+		dgram_destroy(rs);
 	if (rs->qp) {
 		rdma_disconnect(rs->id);
 		rdma_destroy_qp(rs->id);
