@@ -279,8 +279,9 @@ struct rs_ctl {
 
 enum {
 	CTRL_MAX = 4,	  /* messages without data at once */
+	SEND_EXTRA = CTRL_MAX + 2, /* work requests of the send queue for them */
 	RECV_EXTRA = 8,	  /* receives for those of the peer */
-	REGION_MIN = 4096,
+	REGION_MIN = 2048,
 	CHUNK_MAX = 64 * 1024,
 };
 
@@ -307,7 +308,8 @@ struct rs {
 	struct ibv_qp *qp;
 	struct watch_list watch;
 	pthread_mutex_t rd_lock, wr_lock, credit_lock, lock;
-	uint32_t sq, rq, inline_max, cqes;
+	uint32_t sq, rq;	/* data messages under way, each direction */
+	uint32_t inline_max, cqes;
 	_Atomic uint32_t spin_ns;
 	struct rs_opts opts;
 

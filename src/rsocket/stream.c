@@ -132,7 +132,7 @@ static int qp_make(struct rs *rs)
 		.send_cq = rs->shard->cq,
 		.recv_cq = rs->shard->cq,
 		.qp_type = IBV_QPT_RC,
-		.cap = { .max_send_wr = (rs->sq + CTRL_MAX + 2) * each,
+		.cap = { .max_send_wr = (rs->sq + SEND_EXTRA) * each,
 			 .max_recv_wr = rs->rq + RECV_EXTRA,
 			 .max_send_sge = 2,
 			 .max_recv_sge = 1,
@@ -209,9 +209,9 @@ int rs_prepare(struct rs *rs)
 	most = (uint32_t)rs->hub->attr.max_qp_wr;
 	most = most > 65534 ? 65534 : most;
 	most = rs->hub->iwarp ? most / 2 : most;
-	rs->sq = clamp(rs->opts.sq, 16, most - CTRL_MAX - 2);
-	rs->rq = clamp(rs->opts.rq, 16, most - RECV_EXTRA);
-	rs->cqes = rs->sq + rs->rq + CTRL_MAX + 2 + RECV_EXTRA;
+	rs->sq = clamp(rs->opts.sq, 16, most) - SEND_EXTRA;
+	rs->rq = clamp(rs->opts.rq, 16, most) - RECV_EXTRA;
+	rs->cqes = rs->sq + rs->rq + SEND_EXTRA + RECV_EXTRA;
 	rs->cqes = rs->hub->iwarp ? 2 * rs->cqes : rs->cqes;
 	ret = rings_make(rs);
 	if (!ret)
