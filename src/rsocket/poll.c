@@ -28,7 +28,8 @@ short rs_events(struct rs *rs)
 		ev |= POLLOUT | POLLWRNORM;
 	if (ended & (RS_PEER_SHUT | RS_RD_SHUT | RS_GONE))
 		ev |= POLLRDHUP;
-	if ((ended & RS_GONE) ||
+	/* Not while there is something to read: for TCP the end of the peer alone is none. */
+	if (((ended & RS_GONE) && !recv_pending(rs)) ||
 	    ((ended & (RS_PEER_SHUT | RS_RD_SHUT)) && (ended & RS_WR_SHUT)))
 		ev |= POLLHUP;
 	if (atomic_load(&rs->err))

@@ -215,7 +215,6 @@ enum {
 struct region {
 	uint8_t *buf;
 	uint32_t len;
-	struct ibv_mr *mr;	/* its own; NULL: the first one's */
 };
 
 /* Receiving. Records of data that came: the shard's poller produces, the receiver
@@ -232,8 +231,7 @@ struct rs_rx {
 	struct region reg[PROTO_SGES];
 	uint32_t first, off;	/* rd_lock */
 	_Atomic uint32_t announced;
-	uint64_t announced_at;	/* ns; credit_lock, as the rest */
-	uint32_t sge;		/* the peer's entry that is next */
+	uint32_t sge;		/* the peer's entry that is next; credit_lock, as the rest */
 	_Atomic uint32_t granted_at; /* head when credits were last given */
 	uint32_t unposted;	/* receives of messages without data */
 	uint32_t posted;	/* receives, ever: which buffer is next (iWARP) */
@@ -281,7 +279,7 @@ enum {
 	CTRL_MAX = 4,	  /* messages without data at once */
 	SEND_EXTRA = CTRL_MAX + 2, /* work requests of the send queue for them */
 	RECV_EXTRA = 8,	  /* receives for those of the peer */
-	REGION_MIN = 2048,
+	REGION_MIN = 64,
 	CHUNK_MAX = 64 * 1024,
 };
 
@@ -314,9 +312,8 @@ struct rs {
 	struct rs_opts opts;
 
 	/* connection */
-	struct rs_ctl *ctl;	/* followed by the first regions */
-	uint8_t *base;		/* the first regions */
-	uint32_t base_len;	/* of each */
+	struct rs_ctl *ctl;	/* followed by the regions */
+	size_t ctl_len;
 	struct ibv_mr *mr;
 	uint32_t *imm;		/* iWARP: receive buffers, in ctl's memory */
 	bool swap, passive;
@@ -407,7 +404,6 @@ static inline bool credit_wanted(struct rs *rs)
 {
 	return rs->rx.head - rs->rx.granted_at >= rs->rq / 2;
 }
-void credit_free(struct rs *rs);
 
 /* ---- send.c, recv.c ----------------------------------------------------------------- */
 
@@ -419,6 +415,8 @@ void send_free(struct rs *rs);
 int send_direct(struct rs *rs, const void *from, uint32_t *n, uint64_t addr, uint32_t key,
 		int flags);
 bool recv_ready(struct rs *rs);
+/* Data has come and is not read. */
+bool recv_pending(struct rs *rs);
 ssize_t rs_recvv(struct rs *rs, const struct iovec *iov, size_t n, int flags);
 
 /* ---- connect.c, listen.c -------------------------------------------------------------- */

@@ -152,30 +152,31 @@ static int qp_make(struct rs *rs)
 	return 0;
 }
 
-/* The entries for the peer, the first two regions, receive buffers: one registration. */
+/* The entries for the peer, the regions, receive buffers: one registration. Fresh pages,
+ * so what the peer has never written to takes no memory. */
 static int memory_make(struct rs *rs)
 {
-	uint32_t most = rs->opts.rcvbuf / 2;
+	uint32_t half = clamp(rs->opts.rcvbuf / 2, REGION_MIN, PROTO_VALUE_MAX);
 	size_t ctl = sizeof(struct rs_ctl) + (size_t)rs->opts.iomaps * PROTO_IOMAP_LEN;
 	size_t imm = rs->hub->iwarp ? (rs->rq + RECV_EXTRA) * sizeof(uint32_t) : 0;
-	size_t len;
+	uint8_t *base;
+	void *m;
 
-	ctl = (ctl + CACHE_LINE - 1) & ~(size_t)(CACHE_LINE - 1);
-	rs->base_len = clamp(most, 64, REGION_MIN);
-	len = ctl + 2 * (size_t)rs->base_len + imm;
-	if (posix_memalign((void **)&rs->ctl, CACHE_LINE, len))
-		return -ENOMEM;
-	memset(rs->ctl, 0, ctl);
-	rs->base = (uint8_t *)rs->ctl + ctl;
-	rs->imm = (uint32_t *)(rs->base + 2 * (size_t)rs->base_len);
-	rs->mr = ibv_reg_mr(rs->hub->pd, rs->ctl, len,
+	ctl = (ctl + imm + CACHE_LINE - 1) & ~(size_t)(CACHE_LINE - 1);
+	rs->ctl_len = ctl + PROTO_SGES * (size_t)half;
+	m = mmap(NULL, rs->ctl_len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1,
+		 0);
+	if (m == MAP_FAILED)
+		return -errno;
+	rs->ctl = m;
+	base = (uint8_t *)m + ctl;
+	rs->imm = (uint32_t *)(base - imm);
+	rs->mr = ibv_reg_mr(rs->hub->pd, m, rs->ctl_len,
 			    IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
 	if (!rs->mr)
 		return -errno;
-	for (int i = 0; i < PROTO_SGES; i++) {
-		rs->rx.reg[i].buf = rs->base + (size_t)i * rs->base_len;
-		rs->rx.reg[i].len = rs->base_len;
-	}
+	for (int i = 0; i < PROTO_SGES; i++)
+		rs->rx.reg[i] = (struct region){ base + (size_t)i * half, half };
 	rs->rx.announced = 1; /* by the private data */
 	rs->rx.sge = 1;
 	return 0;
@@ -481,13 +482,13 @@ void rs_destroy(struct rs *rs)
 	if (rs->shard)
 		shard_leave(rs, rs->cqes);
 	send_free(rs);
-	credit_free(rs);
 	iomap_free(rs);
 	if (rs->mr)
 		ibv_dereg_mr(rs->mr);
 	if (rs->id)
 		rdma_destroy_id(rs->id);
-	free(rs->ctl);
+	if (rs->ctl)
+		munmap(rs->ctl, rs->ctl_len);
 	free(rs->rx.rec);
 	free(rs->tx.pos);
 	free(rs->opts.route);
