@@ -17,7 +17,7 @@ struct sink {
 	size_t n, off, left;
 };
 
-static bool data_ready(struct rs *rs)
+bool recv_pending(struct rs *rs)
 {
 	return atomic_load_explicit(&rs->rx.tail, memory_order_acquire) !=
 	       atomic_load_explicit(&rs->rx.head_seen, memory_order_relaxed);
@@ -25,7 +25,7 @@ static bool data_ready(struct rs *rs)
 
 bool recv_ready(struct rs *rs)
 {
-	return data_ready(rs) || (rs_ended(rs) & RS_EOF);
+	return recv_pending(rs) || (rs_ended(rs) & RS_EOF);
 }
 
 static void sink_copy(struct sink *s, const uint8_t *from, size_t bytes)
@@ -137,7 +137,7 @@ static int at_end(struct rs *rs)
 	unsigned ended = rs_ended(rs);
 	int err;
 
-	if (data_ready(rs) || !(ended & RS_EOF))
+	if (recv_pending(rs) || !(ended & RS_EOF))
 		return 1;
 	if (ended & RS_CLOSED)
 		return -EBADF;

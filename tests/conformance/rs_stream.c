@@ -272,6 +272,8 @@ static void close_tells(void)
 	OK(rclose(p.a));
 	p.a = -1;
 	memset(buf, 0, sizeof(buf));
+	/* What is to be read comes before the end. */
+	EQ(rs_ready(p.p, POLLIN), POLLIN);
 	BYTES(rrecv(p.p, buf, sizeof(buf), MSG_WAITALL), sizeof(buf));
 	CHECK(conf_is_fill(buf, 7, sizeof(buf)));
 	BYTES(rrecv(p.p, buf, 1, 0), 0);
