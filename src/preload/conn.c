@@ -360,7 +360,7 @@ static bool tx_turn_locked(struct conn *c, int fd)
 
 	atomic_store(&c->tx, TX_RS);
 	/* Those who write to TCP looked at tx after they were counted. */
-	if (!c->rail || atomic_load(&c->plain_tx) || c->shut_wr || pos_written(fd, &pos))
+	if (!c->rail || atomic_load(&c->plain_tx) || c->shut_wr || pos_written(fd, c->passive, &pos))
 		goto stay;
 	for (unsigned i = 0; i < 8; i++)
 		head[i] = (uint8_t)(pos >> 8 * i);

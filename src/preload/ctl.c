@@ -82,7 +82,9 @@ static bool ctl_handle(struct rail *r, const struct ctl_msg *m, size_t len)
 			atomic_store(&r->conn->tx_may, true);
 		return true;
 	case CTL_END:
-		atomic_store(&r->peer_end, m->value);
+		/* The first counts: what ends later had not begun. */
+		if (atomic_load(&r->peer_end) == RAIL_OPEN)
+			atomic_store(&r->peer_end, m->value);
 		return true;
 	case CTL_BACK:
 		atomic_store(&r->asked_back, true);

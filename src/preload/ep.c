@@ -125,14 +125,14 @@ static void shadow_set(struct reg *g, uint32_t events)
 	struct ep *ep = g->ep;
 
 	if (g->in_rs && !events) {
-		rs.repoll_ctl(ep->shadow, EPOLL_CTL_DEL, g->rs, NULL);
+		rs_epoll_ctl(ep->shadow, EPOLL_CTL_DEL, g->rs, NULL);
 		g->in_rs = false;
 		atomic_fetch_sub(&ep->moved, 1);
 	} else if (g->in_rs && events != g->shadow) {
-		rs.repoll_ctl(ep->shadow, EPOLL_CTL_MOD, g->rs, &ev);
+		rs_epoll_ctl(ep->shadow, EPOLL_CTL_MOD, g->rs, &ev);
 	} else if (!g->in_rs && events && ep->shadow >= 0) {
 		g->rs = g->conn->rail->rs;
-		if (rs.repoll_ctl(ep->shadow, EPOLL_CTL_ADD, g->rs, &ev) == 0) {
+		if (rs_epoll_ctl(ep->shadow, EPOLL_CTL_ADD, g->rs, &ev) == 0) {
 			g->in_rs = true;
 			atomic_fetch_add(&ep->moved, 1);
 		}
@@ -171,7 +171,7 @@ static bool shadow_make(struct ep *ep)
 	ep->shadow = rs.repoll_create(EPOLL_CLOEXEC);
 	if (ep->shadow < 0)
 		return false;
-	if (rs.repoll_ctl(ep->shadow, EPOLL_CTL_ADD, ep->fd, &ev) == 0)
+	if (rs_epoll_ctl(ep->shadow, EPOLL_CTL_ADD, ep->fd, &ev) == 0)
 		return true;
 	rs.rclose(ep->shadow);
 	ep->shadow = -1;
@@ -264,11 +264,15 @@ bool ep_idle(struct conn *c)
 	return idle;
 }
 
-void ep_forget(struct conn *c)
+void ep_forget(struct conn *c, int fd)
 {
 	pthread_mutex_lock(&lock);
-	while (c->regs)
+	while (c->regs) {
+		/* Another process that has the socket would keep it in the instance. */
+		if (c->regs->fd == fd)
+			real.epoll_ctl(c->regs->ep->fd, EPOLL_CTL_DEL, fd, NULL);
 		reg_del(c->regs);
+	}
 	pthread_mutex_unlock(&lock);
 }
 
@@ -538,7 +542,7 @@ static int wait_both(struct ep *ep, int epfd, struct out *out, int ms)
 	struct epoll_event ev[BATCH];
 	int max = out->max < BATCH ? out->max : BATCH;
 	bool kernel = false, changed = false;
-	int n = rs.repoll_wait(ep->shadow, ev, max, ms);
+	int n = rs_epoll_wait(ep->shadow, ev, max, ms);
 
 	if (n < 0)
 		return -errno;
@@ -571,39 +575,36 @@ static bool signal_waits(const sigset_t *mask)
 	return false;
 }
 
-static int wait_moved(struct ep *ep, int epfd, struct out *out,
-		      const struct timespec *timeout, const sigset_t *mask)
+static int wait_moved(struct ep *ep, int epfd, struct out *out, const struct timespec *until,
+		      const sigset_t *mask)
 {
-	struct timespec until;
+	long ms = left_ms(until);
+	struct timespec left = { ms / 1000, ms % 1000 * 1000000 };
 	sigset_t old;
 	int n;
 
-	if (timeout) {
-		clock_gettime(CLOCK_MONOTONIC, &until);
-		until.tv_sec += timeout->tv_sec;
-		until.tv_nsec += timeout->tv_nsec;
-		if (until.tv_nsec >= 1000000000) {
-			until.tv_sec++;
-			until.tv_nsec -= 1000000000;
-		}
-	}
 	if (mask && signal_waits(mask)) {
-		n = real.ppoll(NULL, 0, timeout, mask);
+		n = real.ppoll(NULL, 0, until ? &left : NULL, mask);
 		return n < 0 ? -errno : 0;
 	}
 	if (mask)
 		pthread_sigmask(SIG_SETMASK, mask, &old);
-	do {
-		long ms = timeout ? left_ms(&until) : -1;
-
-		n = wait_both(ep, epfd, out, (int)ms);
-		/* What was said was ours: go on. All may have come back, too. */
-		if (n == 0 && (ms == 0 || !ep->moved))
-			break;
-	} while (n == 0);
+	n = wait_both(ep, epfd, out, (int)ms);
 	if (mask)
 		pthread_sigmask(SIG_SETMASK, &old, NULL);
 	return n;
+}
+
+/* Now, as an absolute time, and the timeout. */
+static void until_set(struct timespec *until, const struct timespec *timeout)
+{
+	clock_gettime(CLOCK_MONOTONIC, until);
+	until->tv_sec += timeout->tv_sec;
+	until->tv_nsec += timeout->tv_nsec;
+	if (until->tv_nsec >= 1000000000) {
+		until->tv_sec++;
+		until->tv_nsec -= 1000000000;
+	}
 }
 
 int ep_wait(struct file *f, int epfd, struct epoll_event *events, int max,
@@ -611,6 +612,8 @@ int ep_wait(struct file *f, int epfd, struct epoll_event *events, int max,
 {
 	struct ep *ep = ep_of(f);
 	struct out out = { events, 0, max, 0 };
+	struct timespec until, left;
+	long ms;
 	int n;
 
 	if (max <= 0)
@@ -618,23 +621,29 @@ int ep_wait(struct file *f, int epfd, struct epoll_event *events, int max,
 	out.round = __atomic_add_fetch(&ep->round, 1, __ATOMIC_RELAXED);
 	if (atomic_load(&ep->offers))
 		agree_all(ep);
+	if (timeout) {
+		left = *timeout;
+		until_set(&until, timeout);
+	}
+	/* What was said may have been for us, or all may have come back or moved meanwhile:
+	 * then it goes on, until the time is over. */
 	for (;;) {
 		atomic_fetch_add(&ep->plain, 1);
 		if (!atomic_load(&ep->moved)) {
-			n = wait_plain(ep, epfd, &out, timeout, mask);
+			n = wait_plain(ep, epfd, &out, timeout ? &left : NULL, mask);
 			atomic_fetch_sub(&ep->plain, 1);
-			/* An event that was only about a registration of before. */
-			if (n || (timeout && !timeout->tv_sec && !timeout->tv_nsec) ||
-			    n < 0)
-				return n;
-			if (timeout)
-				return 0;
-			continue;
+		} else {
+			atomic_fetch_sub(&ep->plain, 1);
+			n = wait_moved(ep, epfd, &out, timeout ? &until : NULL, mask);
 		}
-		atomic_fetch_sub(&ep->plain, 1);
-		n = wait_moved(ep, epfd, &out, timeout, mask);
-		if (n || timeout)
+		if (n)
 			return n;
+		if (!timeout)
+			continue;
+		ms = left_ms(&until);
+		if (!ms)
+			return 0;
+		left = (struct timespec){ ms / 1000, ms % 1000 * 1000000 };
 	}
 }
 

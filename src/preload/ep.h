@@ -37,8 +37,8 @@ bool ep_offer(struct conn *c);
 /* No thread waits in the kernel for an instance that watches c. c->lock is held. */
 bool ep_idle(struct conn *c);
 
-/* c has no descriptors any more. c->lock is held. */
-void ep_forget(struct conn *c);
+/* c is about to lose fd, its last descriptor. c->lock is held. */
+void ep_forget(struct conn *c, int fd);
 
 /* The instance is watched by another one, by poll or select: nothing in it may move. */
 void ep_nest(int epfd);

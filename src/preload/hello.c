@@ -122,7 +122,7 @@ bool hello_connected(struct rail *r)
 	socklen_t len = sizeof(int);
 	int err = 0;
 
-	if (rs.rpoll(&pfd, 1, 0) <= 0)
+	if (rs_poll(&pfd, 1, 0) <= 0)
 		return true;
 	if (rs.rgetsockopt(r->rs, SOL_SOCKET, SO_ERROR, &err, &len) || err) {
 		log_info("a connection stays on TCP: its rsocket did not connect: %s",

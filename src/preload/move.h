@@ -31,7 +31,6 @@ struct rail {
 	int listener; /* the published name, or -1 */
 	int ctl;      /* SOCK_SEQPACKET to the peer, or -1 */
 	int rs;	      /* or -1 */
-	bool abort;   /* no orderly end: SO_LINGER of 0 */
 	uint8_t token[16];
 	pthread_mutex_t ctl_lock; /* reading ctl, and what it says: */
 	unsigned port;		  /* of the peer's listener of rsockets, or 0 */

@@ -189,7 +189,7 @@ static int wait_moved(struct call *k, const struct timespec *timeout)
 
 		ms = left(timeout ? &until : NULL);
 		/* The service thread brings it back soon; it may need a look meanwhile. */
-		n = rs.rpoll(k->ask, k->asked, held && (ms < 0 || ms > 2) ? 2 : ms);
+		n = rs_poll(k->ask, k->asked, held && (ms < 0 || ms > 2) ? 2 : ms);
 		if (n < 0)
 			return -errno;
 		n = answer(k, &again);

@@ -3,6 +3,7 @@
 #include "preload/real.h"
 
 #include <errno.h>
+#include <linux/sockios.h>
 #include <linux/tcp.h>
 #include <netinet/in.h>
 #include <stddef.h>
@@ -20,13 +21,23 @@ static int info(int fd, struct tcp_info *ti)
 	return 0;
 }
 
-int pos_written(int fd, uint64_t *pos)
+/* By sequence numbers, which retransmissions do not change: what the peer has and what is
+ * in the queue. Who connected has its SYN acknowledged, too. */
+int pos_written(int fd, bool passive, uint64_t *pos)
 {
-	struct tcp_info ti;
-	int err = info(fd, &ti);
+	struct tcp_info before, after;
+	int err, queued;
 
+	do {
+		queued = 0;
+		err = info(fd, &before);
+		if (!err && real.ioctl(fd, SIOCOUTQ, &queued))
+			err = -errno;
+		if (!err)
+			err = info(fd, &after);
+	} while (!err && before.tcpi_bytes_acked != after.tcpi_bytes_acked);
 	if (!err)
-		*pos = ti.tcpi_bytes_sent - ti.tcpi_bytes_retrans + ti.tcpi_notsent_bytes;
+		*pos = after.tcpi_bytes_acked + (uint64_t)queued - !passive;
 	return err;
 }
 

@@ -4,11 +4,13 @@
 #ifndef ANYRDMA_PRELOAD_POS_H
 #define ANYRDMA_PRELOAD_POS_H
 
+#include <stdbool.h>
 #include <stdint.h>
 #include <sys/ioctl.h>
 
-/* Bytes written to the socket. 0 or -errno. */
-int pos_written(int fd, uint64_t *pos);
+/* Bytes written to the socket, which came from accept() or not. Nobody writes meanwhile. 0 or
+ * -errno. */
+int pos_written(int fd, bool passive, uint64_t *pos);
 
 /* Bytes read from the socket: at least, while more come; one more after the peer's FIN. */
 int pos_read(int fd, uint64_t *pos);

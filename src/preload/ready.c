@@ -13,7 +13,7 @@ EXPORT int poll(struct pollfd *fds, nfds_t count, int ms)
 
 	real_need();
 	/* rpoll() asks for the TCP half of what we gave it. */
-	if (rs_calls(__builtin_return_address(0)))
+	if (rs_depth || rs_calls(__builtin_return_address(0)))
 		return real.poll(fds, count, ms);
 	return (int)edge(poll_wait(fds, count, ms < 0 ? NULL : &ts, NULL));
 }
@@ -22,7 +22,7 @@ EXPORT int ppoll(struct pollfd *fds, nfds_t count, const struct timespec *timeou
 		 const sigset_t *mask)
 {
 	real_need();
-	if (rs_calls(__builtin_return_address(0)))
+	if (rs_depth || rs_calls(__builtin_return_address(0)))
 		return real.ppoll(fds, count, timeout, mask);
 	return (int)edge(poll_wait(fds, count, timeout, mask));
 }
@@ -104,7 +104,7 @@ EXPORT int epoll_create1(int flags)
 EXPORT int epoll_ctl(int epfd, int op, int fd, struct epoll_event *event)
 {
 	real_need();
-	if (file_peek_kind(fd) < 0 || rs_calls(__builtin_return_address(0)))
+	if (file_peek_kind(fd) < 0 || rs_depth || rs_calls(__builtin_return_address(0)))
 		return real.epoll_ctl(epfd, op, fd, event);
 	return (int)edge(ep_ctl(epfd, op, fd, event));
 }

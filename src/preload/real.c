@@ -12,6 +12,7 @@
 
 struct real real;
 struct rs rs;
+__thread int rs_depth;
 
 static pthread_mutex_t load_lock = PTHREAD_MUTEX_INITIALIZER; /* loaded below */
 static enum { NOT_TRIED, USABLE, ABSENT } loaded;

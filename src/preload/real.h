@@ -72,6 +72,39 @@ static inline void real_need(void)
 /* True when rs is usable. May load librdmacm: not with a lock held. */
 bool rs_load(void);
 
+/* This thread is in a call of rs that asks the kernel about descriptors of ours. */
+extern __thread int rs_depth;
+
+static inline int rs_poll(struct pollfd *fds, nfds_t count, int ms)
+{
+	int n;
+
+	rs_depth++;
+	n = rs.rpoll(fds, count, ms);
+	rs_depth--;
+	return n;
+}
+
+static inline int rs_epoll_ctl(int ep, int op, int fd, struct epoll_event *event)
+{
+	int n;
+
+	rs_depth++;
+	n = rs.repoll_ctl(ep, op, fd, event);
+	rs_depth--;
+	return n;
+}
+
+static inline int rs_epoll_wait(int ep, struct epoll_event *events, int max, int ms)
+{
+	int n;
+
+	rs_depth++;
+	n = rs.repoll_wait(ep, events, max, ms);
+	rs_depth--;
+	return n;
+}
+
 /* Whether `caller` is an instruction of librdmacm or libibverbs: their sockets are theirs. */
 bool rs_calls(const void *caller);
 

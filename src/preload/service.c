@@ -70,16 +70,25 @@ static void list_del(struct rail *r)
 	r->listed = false;
 }
 
+/* A child that forked meanwhile may have it, too: closing alone would leave it in the
+ * instance. */
+static void listener_close(struct rail *r)
+{
+	if (r->listener < 0)
+		return;
+	real.epoll_ctl(service.ep, EPOLL_CTL_DEL, r->listener, NULL);
+	real.close(r->listener);
+	r->listener = -1;
+}
+
 /* Nobody's any more: what the last who holds it leaves goes to the closer. */
 static void rail_over(struct rail *r)
 {
 	struct conn *c = r->conn;
 
-	if (r->listener >= 0)
-		real.close(r->listener);
+	listener_close(r);
 	if (r->ctl >= 0)
 		real.epoll_ctl(service.ep, EPOLL_CTL_DEL, r->ctl, NULL);
-	r->listener = -1;
 	pthread_mutex_lock(&c->lock);
 	if (c->rail == r && r->step < RAIL_READY)
 		c->rail = NULL;
@@ -132,8 +141,7 @@ static void step_published(struct rail *r)
 		real.close(fd);
 		return;
 	}
-	real.close(r->listener);
-	r->listener = -1;
+	listener_close(r);
 	r->ctl = own_fd(fd);
 	r->step = RAIL_ASKING;
 	watch(r, r->ctl);
@@ -273,7 +281,7 @@ static void *service_run(void *arg)
 	(void)arg;
 	for (;;) {
 		n = gather(pfd, ROOM, &timeout);
-		if ((n > 1 ? rs.rpoll(pfd, n, timeout) : real.poll(pfd, n, timeout)) <
+		if ((n > 1 ? rs_poll(pfd, n, timeout) : real.poll(pfd, n, timeout)) <
 			    0 &&
 		    errno != EINTR)
 			log_error("the service thread cannot wait: %s", strerror(errno));

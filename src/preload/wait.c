@@ -89,7 +89,7 @@ int conn_wait(struct conn *c, int fd, short events, int ms)
 {
 	struct pollfd pfd[2];
 	struct rail *r;
-	nfds_t count = 0;
+	volatile nfds_t count = 0;
 	int n;
 
 	if ((events & POLLIN && c->rx == RX_HELD) ||
@@ -112,7 +112,7 @@ int conn_wait(struct conn *c, int fd, short events, int ms)
 		return n < 0 ? -errno : n == 0 ? -EAGAIN : 0;
 	}
 	pthread_cleanup_push(rail_put_cancelled, r);
-	n = rs.rpoll(pfd, count, ms);
+	n = rs_poll(pfd, count, ms);
 	n = n < 0 ? -errno : n == 0 ? -EAGAIN : 0;
 	pthread_cleanup_pop(1);
 	return n;
@@ -142,19 +142,20 @@ int conn_readable(struct conn *c, int fd)
 /* This direction has no more bytes: the rsocket ends, and TCP is next. */
 static void end_writing(struct conn *c)
 {
-	struct rail *r;
+	struct rail *r = rail_get(c);
 
 	pthread_mutex_lock(&c->tx_lock);
-	r = c->rail;
 	if (c->tx == TX_RS) {
-		rail_say_end(r, c->tx_count);
-		rs.rshutdown(r->rs, SHUT_WR);
+		rail_say_end(c->rail, c->tx_count);
+		rs.rshutdown(c->rail->rs, SHUT_WR);
 		conn_set_tx(c, TX_TCP);
 	} else if (r && r->step == RAIL_READY) {
 		rail_say_end(r, RAIL_UNSWITCHED);
 	}
 	c->tx_may = false;
 	pthread_mutex_unlock(&c->tx_lock);
+	if (r)
+		rail_put(r);
 }
 
 int conn_shutdown(struct conn *c, int fd, int how)
@@ -183,18 +184,18 @@ void conn_close(struct conn *c, int fd)
 	struct linger linger = { 0 };
 	socklen_t len = sizeof(linger);
 	struct rail *r;
+	bool abort;
 
-	if (c->rail && !real.getsockopt(fd, SOL_SOCKET, SO_LINGER, &linger, &len) &&
-	    linger.l_onoff && !linger.l_linger)
-		c->rail->abort = true;
+	abort = !real.getsockopt(fd, SOL_SOCKET, SO_LINGER, &linger, &len) &&
+		linger.l_onoff && !linger.l_linger;
 	for (int i = 0; i < 40 && c->tx == TX_HELD; i++)
 		wait_held(c, POLLOUT, 50);
 	pthread_mutex_lock(&c->tx_lock);
 	pthread_mutex_lock(&c->rx_lock);
 	pthread_mutex_lock(&c->lock);
-	ep_forget(c);
+	ep_forget(c, fd);
 	r = c->rail;
-	if (r && r->step == RAIL_READY && !r->abort)
+	if (r && r->step == RAIL_READY && !abort)
 		rail_say_end(r, c->tx == TX_RS ? c->tx_count : RAIL_UNSWITCHED);
 	if (r)
 		rail_leave(r);
