@@ -5,9 +5,9 @@ prefix ?= /usr/local
 DESTDIR ?=
 # Suites of `make test`: of the normal build and of the sanitizer builds, of which each takes what
 # it is better at finding fault with; `make test-asan SAN_SUITES=...` for others.
-SUITES ?= unit abi fuzz conformance strict stress system wire programs
-QUICK_SUITES ?= unit conformance strict
-LONG_SUITES ?= unit conformance strict stress system
+SUITES ?= unit abi man fuzz conformance strict stress system wire programs
+QUICK_SUITES ?= unit man conformance strict
+LONG_SUITES ?= unit man-full conformance strict stress system
 SAN_SUITES ?=
 ASAN_SUITES ?= unit fuzz conformance strict stress
 TSAN_SUITES ?= unit conformance stress system-threads
@@ -131,6 +131,11 @@ bench-vm: all
 	scripts/deps siw || echo "siw will be left out"
 	BUILD=$(abspath $(BUILD)) bench/vm.sh $(MODE) || [ $$? = 77 ]
 
+# The manual as HTML.
+doc: all
+	scripts/deps build doc
+	scripts/man-html $(BUILD)/man $(BUILD)/doc/html
+
 check: all
 	scripts/deps check cross || echo "checks whose programs are missing will be left out"
 	scripts/check $(BUILD)
@@ -145,5 +150,5 @@ clean:
 
 # The suites share ports and processors.
 .NOTPARALLEL:
-.PHONY: all bench bench-vm check clean demo deps deps-siw deps-vm fuzz install quick stress test test-asan test-asan-run \
+.PHONY: all bench bench-vm check clean demo deps deps-siw deps-vm doc fuzz install quick stress test test-asan test-asan-run \
 	test-long test-normal test-programs test-tsan test-tsan-run test-vm

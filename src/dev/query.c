@@ -81,7 +81,9 @@ void query_device(unsigned device, struct ibv_device_attr *a)
 	a->max_pd = DEV_MAX_PD;
 	a->max_qp_rd_atom = a->max_qp_init_rd_atom = DEV_MAX_RD_ATOM;
 	a->max_res_rd_atom = DEV_MAX_RD_ATOM * a->max_qp;
-	a->atomic_cap = IBV_ATOMIC_GLOB;
+	/* They are atomic towards the CPU, too (IBV_ATOMIC_GLOB), but adapters promise no more than
+	 * this, and UCX uses the atomics of such a device alone. */
+	a->atomic_cap = IBV_ATOMIC_HCA;
 	a->max_ah = DEV_MAX_AH;
 	a->max_srq = DEV_MAX_SRQ;
 	a->max_srq_wr = DEV_MAX_SRQ_WR;

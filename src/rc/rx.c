@@ -201,6 +201,7 @@ int rx_frame_end(struct stream *s, enum rc_way way)
 	struct rc_rx *rx = &s->rx;
 
 	lock_assert_held(&s->lock);
+	stream_count(s, TRAFFIC_RCV, rx->h.payload);
 	rc_frame_in(s, &rx->h, way);
 	switch (rx->h.op) {
 	case RC_READ_RESP:

@@ -27,6 +27,7 @@
 #include "base/lock.h"
 #include "base/loop.h"
 #include "dev/interface.h"
+#include "dev/traffic.h"
 #include "dev/transport.h"
 #include "rc/carrier.h"
 #include "rc/frame.h"
@@ -207,6 +208,7 @@ struct stream {
 	uint32_t id;	     /* for the log */
 	struct stream_param p;
 	struct dev_qp *qp;
+	struct traffic traffic;
 	bool qp_was;	     /* a QP was attached once */
 	struct rc_tx tx;
 	struct rc_rx rx;
@@ -274,6 +276,12 @@ static inline bool stream_put_lock(struct stream *s) RELEASE(s->lock) NO_TSA
 	atomic_thread_fence(memory_order_seq_cst);
 #endif
 	return atomic_load(&s->want);
+}
+
+/* Counts a frame. Beside rc_frame_out() and rc_frame_in(): the port's counters need no tap. */
+static inline void stream_count(struct stream *s, enum traffic_way way, uint32_t payload)
+{
+	traffic_count(&s->traffic, way, payload, 1);
 }
 
 /* ---- for the CM: dev/interface.h ---- */

@@ -85,6 +85,7 @@ static int ring_add(struct rc_build *b, struct stream *s, const struct rc_frame 
 	}
 	r->ack = false;
 	ring_publish(tx, head + room, REC_STREAM);
+	stream_count(s, TRAFFIC_XMIT, h->payload);
 	rc_frame_out(s, h, p->by_reference ? RC_BY_REFERENCE : RC_BY_FRAME);
 	added(r, head + room, after);
 	return 0;
@@ -107,6 +108,7 @@ static void ack_alone(struct stream *s, struct ring_build *r)
 	h.ctl.number = r->ack_number;
 	rec_put(at, to_shm(s)->peer_slot, &h);
 	ring_publish(tx, rec_head(&h), REC_STREAM);
+	stream_count(s, TRAFFIC_XMIT, 0);
 	rc_frame_out(s, &h, RC_BY_FRAME);
 	r->b.nframes++;
 	r->bytes += rec_head(&h);

@@ -155,6 +155,7 @@ static int batch_add(struct rc_build *build, struct stream *s, const struct rc_f
 	f->head_len += copy ? h->payload + trailer : 0;
 	f->trailer_len = copy ? 0 : trailer;
 	f->payload_len = copy ? 0 : h->payload;
+	f->bytes = h->payload;
 	f->payload = *p;
 	f->end = b->bytes;
 	f->after = *after;
@@ -174,7 +175,11 @@ void batch_build(struct stream *s, struct batch *b)
 static void tell(struct stream *s, const struct batch *b, const struct batch_frame *last)
 {
 	struct rc_frame h;
+	uint64_t bytes = 0;
 
+	for (const struct batch_frame *f = b->frame; f <= last; f++)
+		bytes += f->bytes;
+	traffic_count(&s->traffic, TRAFFIC_XMIT, bytes, (uint64_t)(last - b->frame) + 1);
 	if (!rc_tapped())
 		return;
 	for (const struct batch_frame *f = b->frame; f <= last; f++)

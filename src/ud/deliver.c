@@ -171,6 +171,16 @@ static const struct rqe *recv_next_locked(struct dev_qp *qp)
 	return qp->rq.head == qp->rq.tail ? NULL : rq_at(&qp->rq, qp->rq.head);
 }
 
+/* The service level; but an Ethernet frame without a VLAN tag carries none. What the completion has in its place is
+ * the kind of packet (RoCE v2 A17.4.5.1 wants a flag for it), as mlx5's has: 8 for UDP, and 2 for
+ * IPv4 or 1 for IPv6. UCX before 1.19 finds the destination's address by it. */
+static uint8_t service_level(const struct ud_head *h)
+{
+	if (conf_get()->link_ib)
+		return h->sl;
+	return gid_is_v4(&h->dgid) ? 8 | 2 : 8 | 1;
+}
+
 static void complete_locked(struct dev_qp *qp, const struct rqe *r, const struct ud_head *h)
 	REQUIRES(qp->lock)
 {
@@ -181,7 +191,7 @@ static void complete_locked(struct dev_qp *qp, const struct rqe *r, const struct
 		.src_qp = h->src_qpn,
 		.wc_flags = h->flags & UD_NO_GRH ? 0 : IBV_WC_GRH,
 		.slid = conf_get()->link_ib ? lid_of_gid(&h->sgid) : 0,
-		.sl = h->sl,
+		.sl = service_level(h),
 	};
 
 	lock_assert_held(&qp->lock);
@@ -260,6 +270,8 @@ bool ud_deliver_to(struct ud_qp *u, const struct ud_head *h, const void *payload
 		what = UD_DROP_ADDRESS;
 	else if (!u->gone)
 		what = receive(u->qp, h, payload, &fails, &last);
+	if (what == UD_RECEIVED)
+		traffic_count(&u->traffic, TRAFFIC_RCV, h->len, 1);
 	if (fails && what == UD_DROP_LENGTH)
 		qp_fail_recv(u->qp, IBV_WC_LOC_LEN_ERR, -1,
 			     "a datagram is longer than its receive");

@@ -70,7 +70,7 @@ static void within_the_process(void)
 	CHECK_EQ(wc.qp_num, b->qp->qp_num);
 	CHECK_EQ(wc.wr_id, 1000);
 	CHECK_EQ(wc.wc_flags, IBV_WC_GRH);
-	CHECK_EQ(wc.sl, 3);
+	CHECK_EQ(wc.sl, 8 | 2);
 	CHECK(!memcmp(b->mem + 1040, a->mem + END_MEM / 2, 101));
 	CHECK_EQ(b->mem[1040 + 101], 0xee);
 	for (unsigned i = 0; i < 20; i++)
@@ -105,6 +105,7 @@ static void the_grh_of_ipv6(void)
 	CHECK_EQ(send_to(a, ah, a->qp->qp_num, 3), 0); /* to itself */
 	REQUIRE(poll_for(a->rcq, &wc));
 	CHECK_EQ(wc.byte_len, 43);
+	CHECK_EQ(wc.sl, 8 | 1);
 	/* Version 6, traffic class 0x28, flow label 0x12345; 8 + 12 + 8 + 4 + 4 bytes. */
 	CHECK(!memcmp(g, "\x62\x81\x23\x45\0\x24\x11\x21", 8));
 	CHECK(!memcmp(g + 8, gid_at(slot_of(true)).raw, 16));

@@ -18,6 +18,18 @@ root=
 declare -A who=()
 who[self]=
 [ -z "$root" ] || who[user]="setpriv --reuid 10001 --regid 10001 --clear-groups"
+who[preload]="env ANYRDMA_FILES=preload"
+who[forbidden]="$helper forbid"
+if [ -n "$root" ]; then
+	who[user-preload]="${who[user]} ${who[preload]}"
+	who[user-forbidden]="${who[user]} ${who[forbidden]}"
+	who[user-no-userns]="${who[user]} unshare -U --map-current-user --keep-caps $tmp/no-userns"
+fi
+cat > "$tmp/no-userns" <<'INSIDE'
+#!/bin/sh
+echo 0 > /proc/sys/user/max_user_namespaces && exec setpriv --ambient-caps=-all --inh-caps=-all "$@"
+INSIDE
+chmod 755 "$tmp/no-userns"
 who[container]="unshare -Urpfmn --mount-proc $tmp/inside"
 cat > "$tmp/inside" <<'INSIDE'
 #!/bin/sh
@@ -128,7 +140,7 @@ ls /dev /dev/pts | grep -v infiniband
 ls /sys/class /sys/devices | grep -v -e infiniband -e pcia4da
 ls -l /sys/class/net | sed 's/.*-> //'
 readlink -f /sys/class/net/*
-env | grep -v -e ^LD_LIBRARY_PATH -e ^_= -e ^SHLVL | sort
+env | grep -v -e ^LD_LIBRARY_PATH -e ^LD_PRELOAD -e ^ANYRDMA_TREE -e ^_= -e ^SHLVL | sort
 stat -c '%n %t:%T %a' /dev/null /dev/zero /dev/tty /dev/full
 hostname
 readlink /proc/self/ns/net /proc/self/ns/pid /proc/self/ns/ipc
@@ -142,6 +154,9 @@ COMPARE
 
 declare -A way=([self]="in a mount namespace" [user]="in a user and mount namespace"
 	[container]="in a mount namespace")
+for w in preload forbidden user-preload user-forbidden user-no-userns; do
+	way[$w]="by a preloaded library"
+done
 [ -n "$root" ] || way[self]="in a user and mount namespace"
 
 ours_of() { # WHO COMMAND...
@@ -157,12 +172,119 @@ unable() {
 	${who[$1]} "$anyrdma" version > /dev/null 2>&1 || echo "no such processes here, or the build cannot be read by them"
 }
 
-for w in self user container; do
+# Server and client in an `anyrdma run` each: each accesses the other's memory.
+first_port 7700
+direct() { # WHO VARIABLE=VALUE...
+	local w=${who[$1]} server tries=0
+	shift
+	next_port
+	# shellcheck disable=SC2086
+	env ANYRDMA_LOG=info "$@" $w timeout 20 "$anyrdma" run \
+		rping -s -a 127.0.0.1 -p "$port" -C 3 -S 50000 > "$logs/direct.server" 2>&1 &
+	server=$!
+	while ! listening "" "rdma:$port"; do
+		tries=$((tries + 1))
+		[ $tries -lt 500 ] && alive $server || { cat "$logs/direct.server"; return 1; }
+		sleep 0.02
+	done
+	# shellcheck disable=SC2086
+	env ANYRDMA_LOG=info "$@" $w timeout 20 "$anyrdma" run \
+		rping -c -a 127.0.0.1 -p "$port" -C 3 -S 50000 > "$logs/direct.client" 2>&1 ||
+		echo "client: $?"
+	wait $server || echo "server: $?"
+	grep -q 'is accessed directly' "$logs/direct.server" &&
+		grep -q 'is accessed directly' "$logs/direct.client" && return
+	cat "$logs/direct.server" "$logs/direct.client"
+	return 1
+}
+
+# Programs of an ordinary user share a user namespace, also if they begin at once.
+one_namespace() {
+	local i
+	for i in 1 2 3 4 5 6; do
+		# Each ends when all have begun.
+		# shellcheck disable=SC2016
+		ours_of user "$anyrdma" run sh -c 'readlink /proc/self/ns/user; read -r _' \
+			< "$tmp/hold" > "$tmp/ns.$i" &
+	done
+	exec 8> "$tmp/hold"
+	for i in 1 2 3 4 5 6; do
+		until [ -s "$tmp/ns.$i" ]; do sleep 0.02; done
+	done
+	exec 8>&-
+	wait
+	[ "$(sort -u "$tmp"/ns.? | wc -l)" = 1 ] && ! grep -qx "$(readlink /proc/self/ns/user)" "$tmp/ns.1" && return
+	cat "$tmp"/ns.?
+	return 1
+}
+mkfifo "$tmp/hold"
+
+# What the port counts is what the two ends have moved, in words and packets; and the files
+# follow the host's addresses. In a run of their own, whose counters begin at zero.
+cat > "$tmp/counts" <<'COUNTS'
+port=/sys/class/infiniband/anyrdma0/ports/1
+before=$(cat $port/counters/port_xmit_data)
+rping -s -a 127.0.0.1 -p "$1" -C 20 -S 50000 > /dev/null 2>&1 &
+for _ in {1..300}; do
+	rping -c -a 127.0.0.1 -p "$1" -C 20 -S 50000 > /dev/null 2>&1 && break
+	sleep 0.02
+done
+wait
+# 20 times 50000 bytes each way, and 20 small messages; a word is 4 bytes.
+words=$(($(cat $port/counters/port_xmit_data) - before))
+rcv=$(cat $port/counters/port_rcv_data) packets=$(cat $port/counters/port_xmit_packets)
+[ "$words" -ge 500000 ] && [ "$words" -lt 600000 ] || { echo "xmit_data: $words"; exit 1; }
+[ "$rcv" -ge 500000 ] || { echo "rcv_data: $rcv"; exit 1; }
+[ "$packets" -gt 400 ] || { echo "packets: $packets"; exit 1; }
+COUNTS
+counts() { # VARIABLE=VALUE...
+	next_port
+	env "$@" "$anyrdma" run bash "$tmp/counts" "$port"
+}
+
+# A program that has the device open brings the files up to date.
+cat > "$tmp/follows" <<'FOLLOWS'
+gids=/sys/class/infiniband/anyrdma0/ports/1/gids
+ibv_asyncwatch > /dev/null &
+watch=$!
+there() { grep -q '^0000:0000:0000:0000:0000:ffff:0a57:0101$' $gids/*; }
+ends() { kill $watch; wait; ip addr del 10.87.1.1/32 dev lo 2> /dev/null; exit "$1"; }
+until grep -q SigBlk /proc/$watch/task/*/status && [ "$(ls /proc/$watch/task | wc -l)" -gt 1 ]; do
+	sleep 0.02
+done
+ip addr add 10.87.1.1/32 dev lo || ends 77
+for _ in {1..300}; do there && break; sleep 0.02; done
+there || { echo "the new address has no GID"; ends 1; }
+file=$(grep -l '^0000:0000:0000:0000:0000:ffff:0a57:0101$' $gids/*)
+[ "$(cat "$gids/../gid_attrs/ndevs/${file##*/}")" = lo ] || { echo "ndevs"; ends 1; }
+ip addr del 10.87.1.1/32 dev lo
+for _ in {1..300}; do there || break; sleep 0.02; done
+! there || { echo "its GID stays"; ends 1; }
+[ -z "$(cat "$gids/../gid_attrs/types/${file##*/}")" ] || { echo "types"; ends 1; }
+ends 0
+FOLLOWS
+follows() { # VARIABLE=VALUE...
+	env "$@" "$anyrdma" run bash "$tmp/follows"
+}
+
+# A folder of the right name, open to others: the next place is taken.
+preload_foreign() {
+	mkdir -p "$tmp/run/anyrdma-$(id -u)" && chmod 777 "$tmp/run/anyrdma-$(id -u)" &&
+		says '^/[^:]+$' env ANYRDMA_FILES=preload XDG_RUNTIME_DIR="$tmp/run" "$anyrdma" run \
+			sh -c 'case $ANYRDMA_TREE in "$XDG_RUNTIME_DIR"/*) ;; *) echo "$ANYRDMA_TREE" ;; esac' &&
+		[ -z "$(ls -A "$tmp/run/anyrdma-$(id -u)")" ] || return 1
+	chmod 700 "$tmp/run/anyrdma-$(id -u)"
+	says "^$tmp/run/anyrdma-" env ANYRDMA_FILES=preload XDG_RUNTIME_DIR="$tmp/run" "$anyrdma" run \
+		printenv ANYRDMA_TREE
+}
+
+for w in self user container preload forbidden user-preload user-forbidden user-no-userns; do
 	[ -n "${who[$w]+set}" ] || { skip "$w" "needs root"; continue; }
 	why=$(unable $w)
 	[ -z "$why" ] || { skip "$w" "$why"; continue; }
 	is "$w: info says which way" says "^files of the device.*: ${way[$w]}$" ours_of $w "$anyrdma" info
 	is "$w: the tree" ours_of $w "$anyrdma" run bash "$tmp/tree"
+	is "$w: the tree, by all calls" ours_of $w "$anyrdma" run "$helper" look
 	is "$w: exit code" status 42 ours_of $w "$anyrdma" run sh -c 'exit 42'
 	# shellcheck disable=SC2016
 	is "$w: becomes the program" says '^(\S+) \1$' ours_of $w sh -c \
@@ -192,6 +314,9 @@ for w in self user container; do
 	if command -v ibv_devices > /dev/null; then
 		is "$w: ibv_devinfo shows the board id" says 'board_id:.*anyrdma' ours_of $w "$anyrdma" run ibv_devinfo
 	fi
+	if command -v rping > /dev/null && [ $w != container ] && [ $w != user-no-userns ]; then
+		is "$w: two runs access each other's memory" direct $w
+	fi
 	if command -v strace > /dev/null && strace -o /dev/null true 2> /dev/null; then
 		is "$w: strace" ours_of $w "$anyrdma" run strace -o /dev/null -f sh -c 'cat /sys/class/infiniband/anyrdma0/fw_ver'
 	fi
@@ -200,5 +325,21 @@ for w in self user container; do
 	fi
 done
 
+[ -z "$root" ] || is "user: one user namespace for all runs" one_namespace
+if command -v rping > /dev/null; then
+	is "counters, shared memory" counts
+	is "counters, TCP" counts ANYRDMA_TRANSPORT=tcp
+	is "counters, no direct access" counts ANYRDMA_DIRECT=off
+	is "counters, preload" counts ANYRDMA_FILES=preload
+fi
+if [ -n "$root" ] && [ -n "${OWN_HOST:-}" ] && command -v ibv_asyncwatch > /dev/null; then
+	is "addresses that come and go" follows
+	is "addresses that come and go, preload" follows ANYRDMA_FILES=preload
+fi
+is "preload: LD_PRELOAD kept in front of ours" says '^libc.so.6:/.*/libanyrdma-files.so$' env \
+	ANYRDMA_FILES=preload LD_PRELOAD=libc.so.6 "$anyrdma" run printenv LD_PRELOAD
+is "preload: ours not twice" says '^/[^:]*/libanyrdma-files.so$' env \
+	ANYRDMA_FILES=preload "$anyrdma" run "$anyrdma" run printenv LD_PRELOAD
+is "preload: a folder that others can write to is not taken" preload_foreign
 is "the host has none of it" sh -c '! ls /sys/class/infiniband/anyrdma0 && ! ls /dev/infiniband/uverbs0'
 finish
