@@ -36,6 +36,7 @@ struct conf {
 	bool ports_identity;	 /* ANYRDMA_PORTS=identity */
 	bool guard_off;		 /* ANYRDMA_GUARD=off */
 	bool link_ib;		 /* ANYRDMA_LINK=ib */
+	bool pages_trust;	 /* ANYRDMA_PAGES=trust */
 	bool nofile_keep;	 /* ANYRDMA_NOFILE=keep */
 	bool strict_timeout;	 /* ANYRDMA_STRICT_TIMEOUT=1 */
 	bool crc;		 /* ANYRDMA_CRC=on: ask for MPA CRC32C */
