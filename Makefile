@@ -120,6 +120,14 @@ stress: all
 	LD_LIBRARY_PATH=$(abspath $(BUILD))/lib $(BUILD)/tests/stress/stress \
 		--seconds $(STRESS_SECONDS) $(STRESS_ARGS)
 
+# Does memory grow? Over TCP and over shared memory; STRESS_SECONDS=600 for a figure to rely on.
+stress-memory: all
+	for transport in tcp shm; do \
+		ANYRDMA_TRANSPORT=$$transport LD_LIBRARY_PATH=$(abspath $(BUILD))/lib \
+		$(BUILD)/tests/stress/stress --seconds $(STRESS_SECONDS) --procs 2 --qps 16 \
+			--threads 1 --grow 4096 || exit 1; \
+	done
+
 bench: all
 	scripts/deps bench
 	BUILD=$(abspath $(BUILD)) bench/run.sh
@@ -150,5 +158,5 @@ clean:
 
 # The suites share ports and processors.
 .NOTPARALLEL:
-.PHONY: all bench bench-vm check clean demo deps deps-siw deps-vm doc fuzz install quick stress test test-asan test-asan-run \
-	test-long test-normal test-programs test-tsan test-tsan-run test-vm
+.PHONY: all bench bench-vm check clean demo deps deps-siw deps-vm doc fuzz install quick stress stress-memory test test-asan \
+	test-asan-run test-long test-normal test-programs test-tsan test-tsan-run test-vm

@@ -457,7 +457,8 @@ bool stream_progress(struct stream *s, bool by_thread)
 	}
 	/* A poller may be here between join() and the attachment: what comes is for
 	 * the QP, and of an unreliable one nothing comes twice. */
-	moved = !s->input_held && (s->qp || !s->joined) && s->carrier->receive(s);
+	moved = !s->input_held && !s->rx.paging && (s->qp || !s->joined) &&
+		s->carrier->receive(s);
 	stream_after(s, by_thread, asked, moved);
 	return moved;
 }

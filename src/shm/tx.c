@@ -5,6 +5,7 @@
 #include "base/conf.h"
 #include "rc/build.h"
 #include "rc/execute.h"
+#include "rc/pages.h"
 #include "rc/requester.h"
 #include "rc/tap.h"
 #include "rc/tx.h"
@@ -73,7 +74,7 @@ static int ring_add(struct rc_build *b, struct stream *s, const struct rc_frame 
 	if (!at)
 		return -ENOBUFS;
 	if (room && !p->by_reference)
-		ret = payload_copy(s->qp, p, at + head, room);
+		ret = tx_copy(s, p, at + head, room);
 	if (ret)
 		return ret;
 	rec_put(at, to_shm(s)->peer_slot, h);
