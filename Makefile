@@ -5,12 +5,12 @@ prefix ?= /usr/local
 DESTDIR ?=
 # Suites of `make test`: of the normal build and of the sanitizer builds, of which each takes what
 # it is better at finding fault with; `make test-asan SAN_SUITES=...` for others.
-SUITES ?= unit abi man fuzz conformance strict stress system wire programs
+SUITES ?= unit abi man fuzz conformance strict sockets stress system wire programs
 QUICK_SUITES ?= unit man conformance strict
-LONG_SUITES ?= unit conformance strict stress system
+LONG_SUITES ?= unit man-full conformance strict stress system
 SAN_SUITES ?=
-ASAN_SUITES ?= unit fuzz conformance strict stress
-TSAN_SUITES ?= unit conformance stress system-threads
+ASAN_SUITES ?= unit fuzz conformance strict sockets stress
+TSAN_SUITES ?= unit conformance sockets stress system-threads
 SANITIZED = test-asan-run test-tsan-run
 FUZZ_SECONDS ?= 60
 # A long run: seconds, and what else tests/stress takes (--help).
@@ -120,6 +120,14 @@ stress: all
 	LD_LIBRARY_PATH=$(abspath $(BUILD))/lib $(BUILD)/tests/stress/stress \
 		--seconds $(STRESS_SECONDS) $(STRESS_ARGS)
 
+# Does memory grow? Over TCP and over shared memory; STRESS_SECONDS=600 for a figure to rely on.
+stress-memory: all
+	for transport in tcp shm; do \
+		ANYRDMA_TRANSPORT=$$transport LD_LIBRARY_PATH=$(abspath $(BUILD))/lib \
+		$(BUILD)/tests/stress/stress --seconds $(STRESS_SECONDS) --procs 2 --qps 16 \
+			--threads 1 --grow 4096 || exit 1; \
+	done
+
 bench: all
 	scripts/deps bench
 	BUILD=$(abspath $(BUILD)) bench/run.sh
@@ -150,5 +158,5 @@ clean:
 
 # The suites share ports and processors.
 .NOTPARALLEL:
-.PHONY: all bench bench-vm check clean demo deps deps-siw deps-vm doc fuzz install quick stress test test-asan test-asan-run \
-	test-long test-normal test-programs test-tsan test-tsan-run test-vm
+.PHONY: all bench bench-vm check clean demo deps deps-siw deps-vm doc fuzz install quick stress stress-memory test test-asan \
+	test-asan-run test-long test-normal test-programs test-tsan test-tsan-run test-vm

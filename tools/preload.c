@@ -132,7 +132,7 @@ static int link_others(int root, const char *name, const char *path)
 			continue;
 		snprintf(full, sizeof(full), "%s/%s", path, e->d_name);
 		if (realpath(full, target))
-			ret = link_put(to, e->d_name, target);
+			ret = symlink_put(to, e->d_name, target);
 	}
 	closedir(dir);
 	if (to < 0)
@@ -150,10 +150,10 @@ static int put_nodes(int root, const struct show *s)
 		return dir;
 	for (unsigned i = 0; i < s->n && !ret; i++) {
 		snprintf(name, sizeof(name), "uverbs%u", s->dev[i].uverbs);
-		ret = link_put(dir, name, "/dev/null");
+		ret = symlink_put(dir, name, "/dev/null");
 	}
 	if (!ret && access("/dev/infiniband/rdma_cm", F_OK))
-		ret = link_put(dir, "rdma_cm", "/dev/null");
+		ret = symlink_put(dir, "rdma_cm", "/dev/null");
 	close(dir);
 	return ret ? ret : link_others(root, "dev/infiniband", "/dev/infiniband");
 }
@@ -230,7 +230,7 @@ static int tree_below(const char *base, const struct show *s, char *path, size_t
 
 /* ---- the environment ----------------------------------------------------------------- */
 
-static bool put_behind(const char *library)
+bool preload_put(const char *library)
 {
 	const char *old = getenv("LD_PRELOAD");
 	char *value;
@@ -277,7 +277,7 @@ bool preload_show(struct show *s)
 	if (ret)
 		return show_why(s, SHOW_PRELOAD, "no folder for the files: %s",
 				strerror(-ret));
-	if (!put_behind(library) || setenv("ANYRDMA_TREE", path, 1))
+	if (!preload_put(library) || setenv("ANYRDMA_TREE", path, 1))
 		return show_why(s, SHOW_PRELOAD, "environment: %s", strerror(errno));
 	return true;
 }

@@ -55,6 +55,8 @@ void ud_head_fill(struct ud_qp *u, const struct wqe *w, struct ud_head *h)
 	};
 	if (w->send_flags & IBV_SEND_SOLICITED)
 		h->flags |= UD_SOLICITED;
+	if (w->av->local)
+		h->flags |= UD_NO_GRH;
 	if (w->opcode == IBV_WR_SEND_WITH_IMM) {
 		h->flags |= UD_IMM;
 		h->imm = w->imm_or_rkey;
@@ -261,8 +263,10 @@ static unsigned give(struct ud_qp *u, struct batch *b, bool *again)
 		ud_count(UD_LOST_SEND);
 	else if (!ret)
 		u->blocked = true;
-	for (int i = 0; i < ret; i++)
+	for (int i = 0; i < ret; i++) {
 		ud_count(UD_SENT);
+		traffic_count(&u->traffic, TRAFFIC_XMIT, b->out[i].head.len, 1);
+	}
 	*again = ret != 0;
 	return ret < 0 ? 1 : (unsigned)ret;
 }

@@ -25,6 +25,11 @@ if [ -n "$root" ]; then
 	who[user-forbidden]="${who[user]} ${who[forbidden]}"
 	who[user-no-userns]="${who[user]} unshare -U --map-current-user --keep-caps $tmp/no-userns"
 fi
+bubble="bwrap --ro-bind / / --dev /dev --proc /proc --unshare-all --share-net"
+# shellcheck disable=SC2086
+if command -v bwrap > /dev/null && ${who[user]:-} $bubble true 2> /dev/null; then
+	who[bubblewrap]="${who[user]:-} $bubble"
+fi
 cat > "$tmp/no-userns" <<'INSIDE'
 #!/bin/sh
 echo 0 > /proc/sys/user/max_user_namespaces && exec setpriv --ambient-caps=-all --inh-caps=-all "$@"
@@ -100,7 +105,7 @@ index=${index##*/}
 [ "$(cat $ib/ports/1/gid_attrs/types/$index)" = "RoCE v2" ] || no "types/$index"
 [ "$(cat $ib/ports/1/gid_attrs/ndevs/$index)" = lo ] || no "ndevs/$index"
 [ "$(cat $ib/ports/1/gids/255)" = 0000:0000:0000:0000:0000:0000:0000:0000 ] || no "gids/255"
-[ -z "$(cat $ib/ports/1/gid_attrs/types/255 2>/dev/null)" ] || no "types/255"
+[ ! -e $ib/ports/1/gid_attrs/types/255 ] || no "types/255"
 [ -r $ib/ports/1/counters/port_xmit_data ] || no "no counters"
 [ "$(cat /sys/class/infiniband_verbs/abi_version)" = 6 ] || no "abi_version"
 [ "$(cat /sys/class/infiniband_verbs/uverbs0/ibdev)" = anyrdma0 ] || no "ibdev"
@@ -154,6 +159,7 @@ COMPARE
 
 declare -A way=([self]="in a mount namespace" [user]="in a user and mount namespace"
 	[container]="in a mount namespace")
+way[bubblewrap]="in a user and mount namespace"
 for w in preload forbidden user-preload user-forbidden user-no-userns; do
 	way[$w]="by a preloaded library"
 done
@@ -219,6 +225,54 @@ one_namespace() {
 }
 mkfifo "$tmp/hold"
 
+# What the port counts is what the two ends have moved, in words and packets; and the files
+# follow the host's addresses. In a run of their own, whose counters begin at zero.
+cat > "$tmp/counts" <<'COUNTS'
+port=/sys/class/infiniband/anyrdma0/ports/1
+before=$(cat $port/counters/port_xmit_data)
+rping -s -a 127.0.0.1 -p "$1" -C 20 -S 50000 > /dev/null 2>&1 &
+for _ in {1..300}; do
+	rping -c -a 127.0.0.1 -p "$1" -C 20 -S 50000 > /dev/null 2>&1 && break
+	sleep 0.02
+done
+wait
+# 20 times 50000 bytes each way, and 20 small messages; a word is 4 bytes.
+words=$(($(cat $port/counters/port_xmit_data) - before))
+rcv=$(cat $port/counters/port_rcv_data) packets=$(cat $port/counters/port_xmit_packets)
+[ "$words" -ge 500000 ] && [ "$words" -lt 600000 ] || { echo "xmit_data: $words"; exit 1; }
+[ "$rcv" -ge 500000 ] || { echo "rcv_data: $rcv"; exit 1; }
+[ "$packets" -gt 400 ] || { echo "packets: $packets"; exit 1; }
+COUNTS
+counts() { # VARIABLE=VALUE...
+	next_port
+	env "$@" "$anyrdma" run bash "$tmp/counts" "$port"
+}
+
+# A program that has the device open brings the files up to date.
+cat > "$tmp/follows" <<'FOLLOWS'
+gids=/sys/class/infiniband/anyrdma0/ports/1/gids
+ibv_asyncwatch > /dev/null &
+watch=$!
+there() { grep -q '^0000:0000:0000:0000:0000:ffff:0a57:0101$' $gids/*; }
+ends() { kill $watch; wait; ip addr del 10.87.1.1/32 dev lo 2> /dev/null; exit "$1"; }
+until grep -q SigBlk /proc/$watch/task/*/status && [ "$(ls /proc/$watch/task | wc -l)" -gt 1 ]; do
+	sleep 0.02
+done
+ip addr add 10.87.1.1/32 dev lo || ends 77
+for _ in {1..300}; do there && break; sleep 0.02; done
+there || { echo "the new address has no GID"; ends 1; }
+file=$(grep -l '^0000:0000:0000:0000:0000:ffff:0a57:0101$' $gids/*)
+[ "$(cat "$gids/../gid_attrs/ndevs/${file##*/}")" = lo ] || { echo "ndevs"; ends 1; }
+ip addr del 10.87.1.1/32 dev lo
+for _ in {1..300}; do there || break; sleep 0.02; done
+! there || { echo "its GID stays"; ends 1; }
+[ ! -e "$gids/../gid_attrs/types/${file##*/}" ] || { echo "types"; ends 1; }
+ends 0
+FOLLOWS
+follows() { # VARIABLE=VALUE...
+	env "$@" "$anyrdma" run bash "$tmp/follows"
+}
+
 # A folder of the right name, open to others: the next place is taken.
 preload_foreign() {
 	mkdir -p "$tmp/run/anyrdma-$(id -u)" && chmod 777 "$tmp/run/anyrdma-$(id -u)" &&
@@ -230,8 +284,8 @@ preload_foreign() {
 		printenv ANYRDMA_TREE
 }
 
-for w in self user container preload forbidden user-preload user-forbidden user-no-userns; do
-	[ -n "${who[$w]+set}" ] || { skip "$w" "needs root"; continue; }
+for w in self user container bubblewrap preload forbidden user-preload user-forbidden user-no-userns; do
+	[ -n "${who[$w]+set}" ] || { skip "$w" "needs root, or bubblewrap"; continue; }
 	why=$(unable $w)
 	[ -z "$why" ] || { skip "$w" "$why"; continue; }
 	is "$w: info says which way" says "^files of the device.*: ${way[$w]}$" ours_of $w "$anyrdma" info
@@ -266,7 +320,7 @@ for w in self user container preload forbidden user-preload user-forbidden user-
 	if command -v ibv_devices > /dev/null; then
 		is "$w: ibv_devinfo shows the board id" says 'board_id:.*anyrdma' ours_of $w "$anyrdma" run ibv_devinfo
 	fi
-	if command -v rping > /dev/null && [ $w != container ] && [ $w != user-no-userns ]; then
+	if command -v rping > /dev/null && [ $w != container ] && [ $w != bubblewrap ] && [ $w != user-no-userns ]; then
 		is "$w: two runs access each other's memory" direct $w
 	fi
 	if command -v strace > /dev/null && strace -o /dev/null true 2> /dev/null; then
@@ -278,6 +332,57 @@ for w in self user container preload forbidden user-preload user-forbidden user-
 done
 
 [ -z "$root" ] || is "user: one user namespace for all runs" one_namespace
+if command -v rping > /dev/null; then
+	is "counters, shared memory" counts
+	is "counters, TCP" counts ANYRDMA_TRANSPORT=tcp
+	is "counters, no direct access" counts ANYRDMA_DIRECT=off
+	is "counters, preload" counts ANYRDMA_FILES=preload
+fi
+if [ -n "$root" ] && [ -n "${OWN_HOST:-}" ] && command -v ibv_asyncwatch > /dev/null; then
+	is "addresses that come and go" follows
+	is "addresses that come and go, preload" follows ANYRDMA_FILES=preload
+fi
+# A host with a real device, as its files are: it stays as it is, and ours is beside it.
+cat > "$tmp/real" <<'REAL'
+mount -t tmpfs none /sys/class && mkdir /sys/class/infiniband /sys/class/infiniband_verbs || exit 77
+mkdir -p /sys/class/net && ln -s ../../devices/virtual/net/lo /sys/class/net/lo
+ln -s ../../devices/virtual/net/lo /sys/class/infiniband/mlx5_0
+ln -s ../../devices/virtual/mem/zero /sys/class/infiniband_verbs/uverbs0
+mkdir -p /dev/infiniband && mount -t tmpfs none /dev/infiniband &&
+	mknod -m 666 /dev/infiniband/uverbs0 c 1 5 || exit 77
+shown() {
+	[ "$(echo $(ls /sys/class/infiniband /sys/class/infiniband_verbs /dev/infiniband))" = \
+		"/dev/infiniband: rdma_cm uverbs0 uverbs1 /sys/class/infiniband: anyrdma0 mlx5_0 /sys/class/infiniband_verbs: abi_version uverbs0 uverbs1" ] &&
+	[ "$(cat /sys/class/infiniband/mlx5_0/ifindex)" = 1 ] &&
+	[ "$(realpath /sys/class/infiniband/mlx5_0)" = /sys/devices/virtual/net/lo ] &&
+	[ "$(cat /sys/class/infiniband_verbs/uverbs1/ibdev)" = anyrdma0 ] &&
+	[ "$(stat -c %t:%T /dev/infiniband/uverbs0)" = 1:5 ] &&
+	[ "$(stat -c %t:%T /dev/infiniband/uverbs1)" = 1:3 ] || {
+		ls -l /sys/class/infiniband /sys/class/infiniband_verbs /dev/infiniband
+		return 1
+	}
+}
+export -f shown
+"$1" run bash -c shown && "$1" run "$1" run bash -c shown &&
+	ANYRDMA_ADDR=127.0.0.1 "$1" run env -u ANYRDMA_ADDR "$1" run bash -c shown
+REAL
+real() { # VARIABLE=VALUE...
+	unshare -m env "$@" bash "$tmp/real" "$anyrdma"
+}
+
+if [ -n "$root" ]; then
+	is "a real device beside ours" real
+	is "a real device beside ours, preload" real ANYRDMA_FILES=preload
+fi
+is "two devices" says '^pci[0-9a-f:]+:00/[0-9a-f:]+:00:00.0 pci[0-9a-f:]+:01/[0-9a-f:]+:01:00.0$' env ANYRDMA_DEVICES=2 \
+	"$anyrdma" run sh -c 'echo $(realpath /sys/class/infiniband_verbs/uverbs[01]/device | cut -d/ -f4-)'
+is "two devices, preload" says '^anyrdma0 anyrdma1 uverbs0 uverbs1$' env ANYRDMA_DEVICES=2 \
+	ANYRDMA_FILES=preload "$anyrdma" run sh -c 'echo $(ls /sys/class/infiniband; cd /dev/infiniband; ls uv*)'
+is "refused: a warning, and the program runs" says '^anyrdma.*not shown.*info. says why' env ANYRDMA_LOG=warn \
+	ANYRDMA_FILES=namespace "$helper" forbid "$anyrdma" run true
+is "refused: info says why" says '^  not in a mount namespace: .*not permitted' env \
+	ANYRDMA_FILES=namespace "$helper" forbid "$anyrdma" info
+is "nothing is said" status 1 says . "$anyrdma" run true
 is "preload: LD_PRELOAD kept in front of ours" says '^libc.so.6:/.*/libanyrdma-files.so$' env \
 	ANYRDMA_FILES=preload LD_PRELOAD=libc.so.6 "$anyrdma" run printenv LD_PRELOAD
 is "preload: ours not twice" says '^/[^:]*/libanyrdma-files.so$' env \
