@@ -186,7 +186,7 @@ EXPORT int ibv_rereg_mr(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *a
 
 	int ret = edge_check(ops, mr);
 
-	/* Not looked at unless it is to be changed: pyverbs has no PD then, and does not say NULL. */
+	/* Not looked at unless it is to be changed: pyverbs then passes what is none. */
 	if (!(flags & IBV_REREG_MR_CHANGE_PD))
 		pd = NULL;
 	if (!ret)
