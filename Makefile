@@ -5,8 +5,8 @@ prefix ?= /usr/local
 DESTDIR ?=
 # Suites of `make test`: of the normal build and of the sanitizer builds, of which each takes what
 # it is better at finding fault with; `make test-asan SAN_SUITES=...` for others.
-SUITES ?= unit abi fuzz conformance strict stress system wire programs apps
-QUICK_SUITES ?= unit conformance strict
+SUITES ?= unit abi man fuzz conformance strict stress system wire programs apps
+QUICK_SUITES ?= unit man conformance strict
 LONG_SUITES ?= unit conformance strict stress system
 SAN_SUITES ?=
 ASAN_SUITES ?= unit fuzz conformance strict stress

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include "show.h"
 #include "base/conf.h"
-#include "base/log.h"
 #include "files/tree.h"
 
 #include <errno.h>
@@ -88,11 +87,6 @@ static bool by_user(struct show *s)
 	return !ret;
 }
 
-static bool by_preload(struct show *s)
-{
-	return show_why(s, SHOW_PRELOAD, "not there yet");
-}
-
 static bool wanted(enum show_way way)
 {
 	switch (conf_get()->files) {
@@ -111,7 +105,7 @@ enum show_way show_files(struct show *s)
 		[SHOW_THERE] = there,
 		[SHOW_MOUNT] = by_mount,
 		[SHOW_USER] = by_user,
-		[SHOW_PRELOAD] = by_preload,
+		[SHOW_PRELOAD] = preload_show,
 	};
 
 	if (conf_get()->files == CONF_FILES_OFF)

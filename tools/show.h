@@ -53,4 +53,16 @@ void userns_leave_rights(void);
 /* Has this process a right that a user namespace would take away? */
 bool userns_would_cost(const char **what);
 
+/* ---- preload.c --------------------------------------------------------------------- */
+
+bool preload_show(struct show *s);
+
+/* ---- join.c ------------------------------------------------------------------------ */
+
+/* Keeps others of this user, in this network namespace, from the search and what follows
+ * it: a descriptor to be closed, or -1: they cannot be kept. */
+int join_lock(void);
+/* A descriptor of the user namespace that other runs of this user are in, or -1. */
+int join_find(void);
+
 #endif

@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* The user namespace of programs that an ordinary user runs. Its users and groups are the
  * same as outside, as far as the kernel lets us map them: our own. */
-#include "base/log.h"
 #include "show.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/capability.h>
 #include <sched.h>
-#include <signal.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/prctl.h>
@@ -150,16 +149,32 @@ static int rehearse(int other, const char **what)
 	return ret;
 }
 
-bool userns_enter(struct show *s, int *lock)
+static bool enter_one(struct show *s, int other)
 {
 	const char *what = "";
-	int ret;
+	int ret = rehearse(other, &what);
 
-	(void)lock;
-	ret = rehearse(-1, &what);
-	if (ret)
-		return show_why(s, SHOW_USER, "%s: %s", what, strerror(-ret));
-	rights_remember();
-	ret = enter(-1, &what);
+	if (!ret) {
+		rights_remember();
+		ret = enter(other, &what);
+	}
 	return !ret || show_why(s, SHOW_USER, "%s: %s", what, strerror(-ret));
+}
+
+bool userns_enter(struct show *s, int *lock)
+{
+	bool done = false;
+	int other;
+
+	*lock = join_lock();
+	other = join_find();
+	if (other >= 0) {
+		done = enter_one(s, other);
+		close(other);
+	}
+	if (!done)
+		done = enter_one(s, -1);
+	if (!done && *lock >= 0)
+		close(*lock);
+	return done;
 }

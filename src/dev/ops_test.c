@@ -649,7 +649,7 @@ static int child(struct rig *r)
 	errno = 0;
 	if (ibv_post_send(r->qp, &wr, &bad) != ENODEV || bad != &wr || errno != ENODEV)
 		return 2;
-	if (ibv_poll_cq(r->scq, 1, &wc) != -1)
+	if (ibv_poll_cq(r->scq, 1, &wc) != -ENODEV)
 		return 3;
 	if (___ibv_query_port(r->ctx, 1, &port) != ENODEV)
 		return 4;

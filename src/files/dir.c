@@ -131,10 +131,15 @@ int link_put(int dir, const char *name, const char *target)
 
 int file_share(int from, const char *old, int dir, const char *name)
 {
+	struct stat a, b;
+
 	if (!linkat(from, old, dir, name, 0))
 		return 0;
 	if (errno != EEXIST)
 		return -errno;
+	if (!fstatat(from, old, &a, 0) && !fstatat(dir, name, &b, AT_SYMLINK_NOFOLLOW) &&
+	    a.st_ino == b.st_ino)
+		return 0;
 	unlinkat(dir, FRESH, 0);
 	return linkat(from, old, dir, FRESH, 0) ? -errno : put_in_place(dir, name);
 }

@@ -307,6 +307,7 @@ static void state_fill(struct out *o, const struct files_device *d)
 
 	(void)d;
 	put(o, "lock", "%s", "");
+	put(o, "use", "%s", "");
 	put(o, HOLE_ATTR, "%s", "");
 	put(o, HOLE_GID, "%s\n", text_gid(text, &zero));
 }

@@ -4,7 +4,7 @@
  *	ROOT/class/infiniband/NAME	   -> ../../devices/pciD:0I/D:0I:00.0/infiniband/NAME
  *	ROOT/class/infiniband_verbs/uverbsN -> .../infiniband_verbs/uverbsN
  *	ROOT/devices/pciD:0I/D:0I:00.0/	   the PCI device of device number I
- *	ROOT/devices/pciD:00/.anyrdma/	   what processes of ours share: lock, stamp, holes
+ *	ROOT/devices/pciD:00/.anyrdma/	   what processes of ours share: lock, use, stamp, holes
  *
  * ROOT is /sys where the tree is mounted; else a folder that stands for it (src/shim).
  * PCI domain D is one that firmware does not give. Each device has a bus of its own:

@@ -12,7 +12,7 @@ static int inline_poll_cq(struct ibv_cq *cq, int n, struct ibv_wc *wc)
 {
 	const struct dev_ops *ops = EDGE_OPS(cq);
 
-	return ops ? ops->poll_cq(to_cq(cq), n, wc) : -1;
+	return ops ? ops->poll_cq(to_cq(cq), n, wc) : -ENODEV;
 }
 
 static int inline_req_notify_cq(struct ibv_cq *cq, int solicited_only)

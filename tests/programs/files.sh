@@ -18,6 +18,18 @@ root=
 declare -A who=()
 who[self]=
 [ -z "$root" ] || who[user]="setpriv --reuid 10001 --regid 10001 --clear-groups"
+who[preload]="env ANYRDMA_FILES=preload"
+who[forbidden]="$helper forbid"
+if [ -n "$root" ]; then
+	who[user-preload]="${who[user]} ${who[preload]}"
+	who[user-forbidden]="${who[user]} ${who[forbidden]}"
+	who[user-no-userns]="${who[user]} unshare -U --map-current-user --keep-caps $tmp/no-userns"
+fi
+cat > "$tmp/no-userns" <<'INSIDE'
+#!/bin/sh
+echo 0 > /proc/sys/user/max_user_namespaces && exec setpriv --ambient-caps=-all --inh-caps=-all "$@"
+INSIDE
+chmod 755 "$tmp/no-userns"
 who[container]="unshare -Urpfmn --mount-proc $tmp/inside"
 cat > "$tmp/inside" <<'INSIDE'
 #!/bin/sh
@@ -128,7 +140,7 @@ ls /dev /dev/pts | grep -v infiniband
 ls /sys/class /sys/devices | grep -v -e infiniband -e pcia4da
 ls -l /sys/class/net | sed 's/.*-> //'
 readlink -f /sys/class/net/*
-env | grep -v -e ^LD_LIBRARY_PATH -e ^_= -e ^SHLVL | sort
+env | grep -v -e ^LD_LIBRARY_PATH -e ^LD_PRELOAD -e ^ANYRDMA_TREE -e ^_= -e ^SHLVL | sort
 stat -c '%n %t:%T %a' /dev/null /dev/zero /dev/tty /dev/full
 hostname
 readlink /proc/self/ns/net /proc/self/ns/pid /proc/self/ns/ipc
@@ -142,6 +154,9 @@ COMPARE
 
 declare -A way=([self]="in a mount namespace" [user]="in a user and mount namespace"
 	[container]="in a mount namespace")
+for w in preload forbidden user-preload user-forbidden user-no-userns; do
+	way[$w]="by a preloaded library"
+done
 [ -n "$root" ] || way[self]="in a user and mount namespace"
 
 ours_of() { # WHO COMMAND...
@@ -157,12 +172,71 @@ unable() {
 	${who[$1]} "$anyrdma" version > /dev/null 2>&1 || echo "no such processes here, or the build cannot be read by them"
 }
 
-for w in self user container; do
+# Server and client in an `anyrdma run` each: each accesses the other's memory.
+first_port 7700
+direct() { # WHO VARIABLE=VALUE...
+	local w=${who[$1]} server tries=0
+	shift
+	next_port
+	# shellcheck disable=SC2086
+	env ANYRDMA_LOG=info "$@" $w timeout 20 "$anyrdma" run \
+		rping -s -a 127.0.0.1 -p "$port" -C 3 -S 50000 > "$logs/direct.server" 2>&1 &
+	server=$!
+	while ! listening "" "rdma:$port"; do
+		tries=$((tries + 1))
+		[ $tries -lt 500 ] && alive $server || { cat "$logs/direct.server"; return 1; }
+		sleep 0.02
+	done
+	# shellcheck disable=SC2086
+	env ANYRDMA_LOG=info "$@" $w timeout 20 "$anyrdma" run \
+		rping -c -a 127.0.0.1 -p "$port" -C 3 -S 50000 > "$logs/direct.client" 2>&1 ||
+		echo "client: $?"
+	wait $server || echo "server: $?"
+	grep -q 'is accessed directly' "$logs/direct.server" &&
+		grep -q 'is accessed directly' "$logs/direct.client" && return
+	cat "$logs/direct.server" "$logs/direct.client"
+	return 1
+}
+
+# Programs of an ordinary user share a user namespace, also if they begin at once.
+one_namespace() {
+	local i
+	for i in 1 2 3 4 5 6; do
+		# Each ends when all have begun.
+		# shellcheck disable=SC2016
+		ours_of user "$anyrdma" run sh -c 'readlink /proc/self/ns/user; read -r _' \
+			< "$tmp/hold" > "$tmp/ns.$i" &
+	done
+	exec 8> "$tmp/hold"
+	for i in 1 2 3 4 5 6; do
+		until [ -s "$tmp/ns.$i" ]; do sleep 0.02; done
+	done
+	exec 8>&-
+	wait
+	[ "$(sort -u "$tmp"/ns.? | wc -l)" = 1 ] && ! grep -qx "$(readlink /proc/self/ns/user)" "$tmp/ns.1" && return
+	cat "$tmp"/ns.?
+	return 1
+}
+mkfifo "$tmp/hold"
+
+# A folder of the right name, open to others: the next place is taken.
+preload_foreign() {
+	mkdir -p "$tmp/run/anyrdma-$(id -u)" && chmod 777 "$tmp/run/anyrdma-$(id -u)" &&
+		says '^/[^:]+$' env ANYRDMA_FILES=preload XDG_RUNTIME_DIR="$tmp/run" "$anyrdma" run \
+			sh -c 'case $ANYRDMA_TREE in "$XDG_RUNTIME_DIR"/*) ;; *) echo "$ANYRDMA_TREE" ;; esac' &&
+		[ -z "$(ls -A "$tmp/run/anyrdma-$(id -u)")" ] || return 1
+	chmod 700 "$tmp/run/anyrdma-$(id -u)"
+	says "^$tmp/run/anyrdma-" env ANYRDMA_FILES=preload XDG_RUNTIME_DIR="$tmp/run" "$anyrdma" run \
+		printenv ANYRDMA_TREE
+}
+
+for w in self user container preload forbidden user-preload user-forbidden user-no-userns; do
 	[ -n "${who[$w]+set}" ] || { skip "$w" "needs root"; continue; }
 	why=$(unable $w)
 	[ -z "$why" ] || { skip "$w" "$why"; continue; }
 	is "$w: info says which way" says "^files of the device.*: ${way[$w]}$" ours_of $w "$anyrdma" info
 	is "$w: the tree" ours_of $w "$anyrdma" run bash "$tmp/tree"
+	is "$w: the tree, by all calls" ours_of $w "$anyrdma" run "$helper" look
 	is "$w: exit code" status 42 ours_of $w "$anyrdma" run sh -c 'exit 42'
 	# shellcheck disable=SC2016
 	is "$w: becomes the program" says '^(\S+) \1$' ours_of $w sh -c \
@@ -192,6 +266,9 @@ for w in self user container; do
 	if command -v ibv_devices > /dev/null; then
 		is "$w: ibv_devinfo shows the board id" says 'board_id:.*anyrdma' ours_of $w "$anyrdma" run ibv_devinfo
 	fi
+	if command -v rping > /dev/null && [ $w != container ] && [ $w != user-no-userns ]; then
+		is "$w: two runs access each other's memory" direct $w
+	fi
 	if command -v strace > /dev/null && strace -o /dev/null true 2> /dev/null; then
 		is "$w: strace" ours_of $w "$anyrdma" run strace -o /dev/null -f sh -c 'cat /sys/class/infiniband/anyrdma0/fw_ver'
 	fi
@@ -200,5 +277,11 @@ for w in self user container; do
 	fi
 done
 
+[ -z "$root" ] || is "user: one user namespace for all runs" one_namespace
+is "preload: LD_PRELOAD kept in front of ours" says '^libc.so.6:/.*/libanyrdma-files.so$' env \
+	ANYRDMA_FILES=preload LD_PRELOAD=libc.so.6 "$anyrdma" run printenv LD_PRELOAD
+is "preload: ours not twice" says '^/[^:]*/libanyrdma-files.so$' env \
+	ANYRDMA_FILES=preload "$anyrdma" run "$anyrdma" run printenv LD_PRELOAD
+is "preload: a folder that others can write to is not taken" preload_foreign
 is "the host has none of it" sh -c '! ls /sys/class/infiniband/anyrdma0 && ! ls /dev/infiniband/uverbs0'
 finish

@@ -89,7 +89,7 @@ static void is_over(const struct conf_pair *old, struct ibv_mr *mr)
 	struct ibv_wc wc;
 
 	EQ(conf_post(old->a->qp, &wr), ENODEV);
-	CHECK(ibv_poll_cq(old->a->send_cq, 1, &wc) < 0);
+	EQ(ibv_poll_cq(old->a->send_cq, 1, &wc), -ENODEV);
 	CHECK(!ibv_alloc_pd(old->a->verbs) && errno == ENODEV);
 	CHECK(rdma_disconnect(old->a) == -1 && errno == ENODEV);
 	CHECK(rdma_get_cm_event(old->ach, &event) == -1 && errno == ENODEV);
