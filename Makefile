@@ -138,6 +138,11 @@ bench-vm: all
 	scripts/deps siw || echo "siw will be left out"
 	BUILD=$(abspath $(BUILD)) bench/vm.sh $(MODE) || [ $$? = 77 ]
 
+# The manual as HTML.
+doc: all
+	scripts/deps build doc
+	scripts/man-html $(BUILD)/man $(BUILD)/doc/html
+
 check: all
 	scripts/deps check cross || echo "checks whose programs are missing will be left out"
 	scripts/check $(BUILD)
@@ -152,5 +157,5 @@ clean:
 
 # The suites share ports and processors.
 .NOTPARALLEL:
-.PHONY: all bench bench-vm check clean demo deps deps-siw deps-vm fuzz install quick stress test test-apps test-asan test-asan-run \
+.PHONY: all bench bench-vm check clean demo deps deps-siw deps-vm doc fuzz install quick stress test test-apps test-asan test-asan-run \
 	test-long test-normal test-programs test-tsan test-tsan-run test-vm
