@@ -7,7 +7,7 @@ DESTDIR ?=
 # it is better at finding fault with; `make test-asan SAN_SUITES=...` for others.
 SUITES ?= unit abi man fuzz conformance strict stress system wire programs apps
 QUICK_SUITES ?= unit man conformance strict
-LONG_SUITES ?= unit conformance strict stress system
+LONG_SUITES ?= unit man-full conformance strict stress system
 SAN_SUITES ?=
 ASAN_SUITES ?= unit fuzz conformance strict stress
 TSAN_SUITES ?= unit conformance stress system-threads
@@ -127,6 +127,14 @@ stress: all
 	LD_LIBRARY_PATH=$(abspath $(BUILD))/lib $(BUILD)/tests/stress/stress \
 		--seconds $(STRESS_SECONDS) $(STRESS_ARGS)
 
+# Does memory grow? Over TCP and over shared memory; STRESS_SECONDS=600 for a figure to rely on.
+stress-memory: all
+	for transport in tcp shm; do \
+		ANYRDMA_TRANSPORT=$$transport LD_LIBRARY_PATH=$(abspath $(BUILD))/lib \
+		$(BUILD)/tests/stress/stress --seconds $(STRESS_SECONDS) --procs 2 --qps 16 \
+			--threads 1 --grow 4096 || exit 1; \
+	done
+
 bench: all
 	scripts/deps bench
 	BUILD=$(abspath $(BUILD)) bench/run.sh
@@ -157,5 +165,5 @@ clean:
 
 # The suites share ports and processors.
 .NOTPARALLEL:
-.PHONY: all bench bench-vm check clean demo deps deps-siw deps-vm doc fuzz install quick stress test test-apps test-asan test-asan-run \
-	test-long test-normal test-programs test-tsan test-tsan-run test-vm
+.PHONY: all bench bench-vm check clean demo deps deps-siw deps-vm doc fuzz install quick stress stress-memory test test-apps \
+	test-asan test-asan-run test-long test-normal test-programs test-tsan test-tsan-run test-vm

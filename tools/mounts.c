@@ -84,7 +84,7 @@ static int keep(int from, int to, const char *name)
 		if (n < 0)
 			return errno == ENOENT ? 0 : -errno;
 		target[n] = 0;
-		return link_put(to, name, target);
+		return symlink_put(to, name, target);
 	}
 	ret = mount_point(to, name, st.st_mode);
 	if (!ret)

@@ -132,7 +132,7 @@ static int link_others(int root, const char *name, const char *path)
 			continue;
 		snprintf(full, sizeof(full), "%s/%s", path, e->d_name);
 		if (realpath(full, target))
-			ret = link_put(to, e->d_name, target);
+			ret = symlink_put(to, e->d_name, target);
 	}
 	closedir(dir);
 	if (to < 0)
@@ -150,10 +150,10 @@ static int put_nodes(int root, const struct show *s)
 		return dir;
 	for (unsigned i = 0; i < s->n && !ret; i++) {
 		snprintf(name, sizeof(name), "uverbs%u", s->dev[i].uverbs);
-		ret = link_put(dir, name, "/dev/null");
+		ret = symlink_put(dir, name, "/dev/null");
 	}
 	if (!ret && access("/dev/infiniband/rdma_cm", F_OK))
-		ret = link_put(dir, "rdma_cm", "/dev/null");
+		ret = symlink_put(dir, "rdma_cm", "/dev/null");
 	close(dir);
 	return ret ? ret : link_others(root, "dev/infiniband", "/dev/infiniband");
 }

@@ -115,6 +115,10 @@ static const struct row table[] = {
 	{ "ANYRDMA_NOFILE", "raise",
 	  "raise: lift RLIMIT_NOFILE to its hard limit; keep: leave it alone",
 	  SWITCH(nofile_keep, "raise", "keep") },
+	{ "ANYRDMA_PAGES", "ask",
+	  "ask: whether pages of much payload are in memory (mincore), and wait in a thread "
+	  "of their own for those that are not; trust: that they are",
+	  SWITCH(pages_trust, "ask", "trust") },
 	{ "ANYRDMA_PORTS", "mapped",
 	  "mapped: RDMA port p is TCP port 1024 + (p + 10007) mod 64512; identity: "
 	  "TCP port p, for iWARP peers",

@@ -49,6 +49,11 @@ static bool is_unguarded(void)
 	return conf_get()->guard_off;
 }
 
+static bool is_trusting(void)
+{
+	return conf_get()->pages_trust;
+}
+
 static bool is_keep(void) { return conf_get()->nofile_keep; }
 static bool is_strict(void) { return conf_get()->strict_timeout; }
 static bool is_crc(void) { return conf_get()->crc; }
@@ -82,6 +87,7 @@ static void values(void)
 		{ "ANYRDMA_PORTS", "identity", is_identity },
 		{ "ANYRDMA_GUARD", "off", is_unguarded },
 		{ "ANYRDMA_NOFILE", "keep", is_keep },
+		{ "ANYRDMA_PAGES", "trust", is_trusting },
 		{ "ANYRDMA_STRICT_TIMEOUT", "1", is_strict },
 		{ "ANYRDMA_CRC", "on", is_crc },
 		{ "ANYRDMA_SNDBUF", "4096", is_sndbuf },

@@ -55,7 +55,7 @@ static struct {
 	.dead = LIST_INIT(loop.dead),
 };
 
-static _Thread_local bool in_loop;
+static _Thread_local bool in_loop __attribute__((tls_model("initial-exec")));
 static void (*on_lost)(void); /* set before the loop is started */
 
 /* Returns whether the caller is the first to notice, and has to tell_lost(). */

@@ -222,8 +222,9 @@ static uint32_t now_ms(void)
 
 static int own_tid(void)
 {
-	static __thread int tid;
-	static __thread uint32_t generation;
+	static _Thread_local int tid __attribute__((tls_model("initial-exec")));
+	static _Thread_local uint32_t generation
+		__attribute__((tls_model("initial-exec")));
 
 	if (state_is_old(generation)) {
 		generation = state_generation();

@@ -191,6 +191,8 @@ int device_open(struct ibv_device *dev, struct dev_ctx **out)
 	list_add_tail(&contexts, &ctx->link);
 	lock_put(&device_lock);
 	gid_watch_start();
+	if (device_opened)
+		device_opened();
 	*out = ctx;
 	return 0;
 }

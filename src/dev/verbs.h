@@ -41,6 +41,8 @@ uint64_t device_guid(unsigned i);		 /* network order; 0: there is none */
 /* An array of them and NULL, to be freed by the caller. */
 int device_list(struct ibv_device ***out);
 int device_open(struct ibv_device *dev, struct dev_ctx **out);
+/* Called after a context was opened, where it is defined (files/live.c). */
+void device_opened(void) __attribute__((weak));
 int device_close(struct dev_ctx *ctx);
 /* A context is open, or was closed and still has objects. */
 bool device_has_contexts(void);

@@ -113,7 +113,7 @@ int file_printf(int dir, const char *name, const char *fmt, ...)
 	return file_put(dir, name, text);
 }
 
-int link_put(int dir, const char *name, const char *target)
+int symlink_put(int dir, const char *name, const char *target)
 {
 	char old[PATH_MAX];
 	ssize_t n;

@@ -16,7 +16,7 @@ int file_printf(int dir, const char *name, const char *fmt, ...)
 /* Its text without what is behind `size`, and a 0. The length, or -errno. */
 int file_get(int dir, const char *path, char *text, size_t size);
 /* Makes the symbolic link, or replaces one that points elsewhere. */
-int link_put(int dir, const char *name, const char *target);
+int symlink_put(int dir, const char *name, const char *target);
 /* Makes `name` another name of the file `old` in folder `from`. */
 int file_share(int from, const char *old, int dir, const char *name);
 

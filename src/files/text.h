@@ -7,9 +7,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Names of a port's counters; NULL ends them. */
-extern const char *const text_counter[];
-
 const char *text_state(enum ibv_port_state state);
 const char *text_phys_state(uint8_t state);
 /* "40 Gb/sec (4X QDR)", of the codes in ibv_port_attr; text: 64 bytes. */

@@ -27,6 +27,8 @@ int files_tree_stamp(int root, const char *stamp);
 
 /* A descriptor of ROOT where there is a tree of this stamp in /sys; or -errno. */
 int files_tree_open(const char *stamp);
+/* A descriptor of the folder of a device's port; or -errno. */
+int files_tree_port(int root, const char *name);
 /* Waits for the tree's lock: a descriptor to be closed; or -errno. */
 int files_tree_lock(int root);
 

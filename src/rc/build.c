@@ -109,9 +109,10 @@ static void add_number(struct rc_build *b, struct stream *s, struct rc_cursor *c
 static int add_response(struct rc_build *b, struct stream *s, struct rc_cursor *c)
 {
 	const struct response *r = resp_at(s, c->resp);
-	struct rc_payload p = { .kind = PAYLOAD_RESPONSE };
+	struct rc_payload p = { PAYLOAD_RESPONSE, .idx = c->resp, .off = c->resp_done };
 	struct rc_frame h = { .last = true };
 	uint32_t n;
+	int ret;
 
 	if (r->atomic) {
 		h.op = RC_ATOMIC_RESP;
@@ -137,7 +138,12 @@ static int add_response(struct rc_build *b, struct stream *s, struct rc_cursor *
 		c->resp++;
 		c->resp_done = 0;
 	}
-	return b->add(b, s, &h, &p, c);
+	ret = b->add(b, s, &h, &p, c);
+	if (ret) {
+		c->resp = p.idx;
+		c->resp_done = p.off;
+	}
+	return ret;
 }
 
 /* The WQE that may go on or begin now, or NULL. */
@@ -147,6 +153,7 @@ static struct wqe *next_wqe(struct stream *s, const struct rc_cursor *c)
 	struct wqe *w;
 
 	if (!qp || s->tx.hold != HOLD_NONE || s->tx.muted || s->tx.more || s->tx.drain ||
+	    s->tx.paging_request.waits ||
 	    c->idx == qp->sq.tail)
 		return NULL;
 	w = sq_at(&qp->sq, c->idx);
@@ -490,19 +497,21 @@ void rc_build(struct stream *s, struct rc_build *b)
 	     next_wqe(s, &c)))
 		add_number(b, s, &c, CTL_ACK);
 	while (!b->full(b, s)) {
-		bool resp = c.resp != s->rx.resp_tail;
+		bool owed = c.resp != s->rx.resp_tail;
+		bool resp = owed && !s->tx.paging_response.waits;
 
-		if (c.nak ? !resp : c.recv_posted) {
+		if (c.nak ? !owed : c.recv_posted) {
 			add_number(b, s, &c, c.nak ? CTL_NAK : CTL_RECV_POSTED);
 			continue;
 		}
 		w = next_wqe(s, &c);
 		if (resp && (c.resp_turn || !w)) {
 			c.resp_turn = false;
-			b->fail = add_response(b, s, &c);
-			if (b->fail)
-				break;
-			continue;
+			ret = add_response(b, s, &c);
+			if (!ret || ret == -EINPROGRESS)
+				continue;
+			b->fail = ret;
+			break;
 		}
 		if (!w)
 			break;
@@ -516,7 +525,7 @@ void rc_build(struct stream *s, struct rc_build *b)
 			continue;
 		}
 		ret = add_request(b, s, &c, w);
-		if (ret) {
+		if (ret && ret != -EINPROGRESS) {
 			b->fail = ret == -EOPNOTSUPP ? IBV_WC_LOC_QP_OP_ERR :
 				  ret == -EMSGSIZE   ? IBV_WC_LOC_LEN_ERR :
 						       IBV_WC_LOC_PROT_ERR;

@@ -24,7 +24,7 @@ struct rc_cursor {
 struct rc_payload {
 	enum { PAYLOAD_NONE, PAYLOAD_WQE, PAYLOAD_RESPONSE } kind;
 	bool by_reference; /* the peer is to fetch it: rc_carrier.by_reference */
-	uint32_t idx, off; /* PAYLOAD_WQE: SQ index, offset in the message */
+	uint32_t idx, off; /* SQ index, or that of the response; offset in the message */
 	uint32_t key;	   /* PAYLOAD_RESPONSE, as the next two */
 	struct dev_pd *pd;
 	uint64_t addr;
@@ -33,8 +33,9 @@ struct rc_payload {
 /* A carrier embeds it in what it collects frames in. */
 struct rc_build {
 	/* Takes a frame; `after` is the state behind it. 0; or -errno of payload_map() or
-	 * payload_copy(): it was not taken, and nothing has changed. A frame without payload
-	 * is always taken where full() was false. */
+	 * tx_copy(): it was not taken, and nothing has changed; after -EINPROGRESS the build
+	 * goes on with what needs no pages. A frame without payload is always taken where
+	 * full() was false. */
 	int (*add)(struct rc_build *b, struct stream *s, const struct rc_frame *f,
 		   const struct rc_payload *p, const struct rc_cursor *after);
 	/* No further frame can be taken. */
@@ -55,7 +56,8 @@ void rc_cursor_store(struct stream *s, const struct rc_cursor *c);
  * of sge_map() or sge_map_remote(). Not for inline data. */
 int payload_map(struct dev_qp *qp, const struct rc_payload *p, uint32_t off, uint32_t len,
 		struct sge_mem *mem);
-/* Copies the first n bytes. 0, or -errno: as payload_map(), or -EFAULT. */
+/* Copies the first n bytes. 0, or -errno: as payload_map(), or -EFAULT. Carriers call
+ * tx_copy(), which looks for the pages first. */
 int payload_copy(struct dev_qp *qp, const struct rc_payload *p, uint8_t *to, uint32_t n);
 
 #endif

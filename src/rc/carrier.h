@@ -72,6 +72,10 @@ struct rc_carrier {
 	 * that receives for many streams at once does that on its own (stream_after()), and
 	 * only goes on here. */
 	bool (*receive)(struct stream *s);
+	/* The frame whose pages were not there (rx.paging) goes on: places its payload and
+	 * receives what has come behind it, as far as the state of the stream allows that. By
+	 * any thread. NULL: payload is placed whether its pages are there or not. */
+	void (*go_on)(struct stream *s);
 	/* Of a carrier that receives for many streams at once: receives all that the peer
 	 * has sent by now. No lock is held; it may wait for other threads that receive. NULL:
 	 * receive() does that. */

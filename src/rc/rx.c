@@ -2,6 +2,7 @@
 #include "rc/rx.h"
 
 #include "base/log.h"
+#include "rc/pages.h"
 #include "rc/requester.h"
 #include "rc/responder.h"
 
@@ -77,7 +78,7 @@ void rx_placed(struct stream *s, uint32_t n)
 	s->rx.off += n;
 }
 
-void rx_copy(struct stream *s, const uint8_t *p, uint32_t n)
+int rx_copy(struct stream *s, const uint8_t *p, uint32_t n)
 {
 	struct mr_slot *refs[DEV_MAX_SGE];
 	struct iovec iov[DEV_MAX_SGE];
@@ -85,11 +86,14 @@ void rx_copy(struct stream *s, const uint8_t *p, uint32_t n)
 	int k, ret;
 
 	k = rx_map(s, n, &mem);
+	if (k > 0 && rx_wants_pages(s) && rx_lacks_pages(s, n, &mem, k))
+		return -EINPROGRESS;
 	ret = k < 0 ? k : place_iov(iov, k, p);
 	sge_unmap(refs, k);
 	if (ret)
 		rx_unplaceable(s, ret);
 	rx_placed(s, n);
+	return 0;
 }
 
 bool rx_fetch_begin(struct stream *s)
@@ -136,7 +140,7 @@ int rx_frame_begin(struct stream *s)
 	struct rc_rx *rx = &s->rx;
 
 	lock_assert_held(&s->lock);
-	rx->off = 0;
+	rx->off = rx->paged = 0;
 	rx->place = PLACE_SCRATCH;
 	switch (rx->h.op) {
 	case RC_READ_RESP:
@@ -201,6 +205,7 @@ int rx_frame_end(struct stream *s, enum rc_way way)
 	struct rc_rx *rx = &s->rx;
 
 	lock_assert_held(&s->lock);
+	stream_count(s, TRAFFIC_RCV, rx->h.payload);
 	rc_frame_in(s, &rx->h, way);
 	switch (rx->h.op) {
 	case RC_READ_RESP:

@@ -19,8 +19,9 @@ int rx_resume(struct stream *s) REQUIRES(s->lock);
 /* All of its payload was brought, in this way. -errno breaks the stream. */
 int rx_frame_end(struct stream *s, enum rc_way way) REQUIRES(s->lock);
 
-/* The next n bytes of payload are at p. */
-void rx_copy(struct stream *s, const uint8_t *p, uint32_t n) REQUIRES(s->lock);
+/* The next n bytes of payload are at p. 0; or -EINPROGRESS: pages that they go to are not
+ * there (rx.paging), and nothing was done: once more when rc_carrier.go_on is called. */
+int rx_copy(struct stream *s, const uint8_t *p, uint32_t n) REQUIRES(s->lock);
 /* The payload of a send is fetched without locks, as that may take long. begin: false if it
  * has no place, and the frame ends without it; else rx.fetching is set, and until the end
  * nothing else of this stream is received. QP and receive stay. rx_fetch(): n bytes, from

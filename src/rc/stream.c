@@ -68,6 +68,7 @@ void stream_put(struct stream *s)
 		return;
 	if (s->carrier->fini)
 		s->carrier->fini(s);
+	traffic_end(&s->traffic);
 	tx_fini(s);
 	free(s->rx.resp);
 	free(s->reply);
@@ -456,7 +457,8 @@ bool stream_progress(struct stream *s, bool by_thread)
 	}
 	/* A poller may be here between join() and the attachment: what comes is for
 	 * the QP, and of an unreliable one nothing comes twice. */
-	moved = !s->input_held && (s->qp || !s->joined) && s->carrier->receive(s);
+	moved = !s->input_held && !s->rx.paging && (s->qp || !s->joined) &&
+		s->carrier->receive(s);
 	stream_after(s, by_thread, asked, moved);
 	return moved;
 }
@@ -544,6 +546,7 @@ void stream_init(struct stream *s, const struct rc_carrier *carrier,
 	job_init(&s->execute, execute_run);
 	s->up_work.run = up_run;
 	s->timer.fire = timer_fire;
+	traffic_begin(&s->traffic);
 }
 
 /* The stream is offered to its QP before anything is watched: one without a user and
@@ -652,6 +655,9 @@ static void attached(struct stream *s, struct dev_qp *qp)
 {
 	lock_assert_held(&s->lock);
 	s->qp = qp;
+	atomic_store_explicit(&s->traffic.device, qp->device, memory_order_relaxed);
+	atomic_store_explicit(&s->traffic.mtu, 128u << qp->attr.path_mtu,
+			      memory_order_relaxed);
 	s->qp_was = true;
 	s->p.local_qpn = qp->qp.qp_num;
 	lock_get(&qp->lock);

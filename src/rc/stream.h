@@ -27,6 +27,7 @@
 #include "base/lock.h"
 #include "base/loop.h"
 #include "dev/interface.h"
+#include "dev/traffic.h"
 #include "dev/transport.h"
 #include "rc/carrier.h"
 #include "rc/frame.h"
@@ -73,6 +74,13 @@ struct response {
 enum { RESPONSES = 32 }; /* ring size, a power of two >= DEV_MAX_RD_ATOM */
 _Static_assert((int)RESPONSES >= (int)DEV_MAX_RD_ATOM, "ring holds all responses");
 
+/* Pages of payload that is to be sent (rc/pages.h). */
+struct paging {
+	bool waits; /* a job has them come: nothing of this kind is sent */
+	/* They were asked for up to here: of this WQE or response, and its offset. */
+	uint32_t idx, end;
+};
+
 struct rc_tx {
 	struct list ctl;	/* struct ctl_msg, nctl of them */
 	bool blocked;		/* the carrier has no room, or the turn is over */
@@ -114,6 +122,7 @@ struct rc_tx {
 	bool executing;		/* a thread carries out the WQE at sq.next without locks */
 	bool more;		/* that is so, or has to be done: requests wait */
 	bool drain;		/* ... when what was sent before is answered */
+	struct paging paging_request, paging_response;
 	/* rc_carrier.by_reference: the payload of this WQE was refused, and is sent */
 	uint32_t copy_idx;
 	uint8_t references_refused; /* so many in a row */
@@ -139,6 +148,9 @@ struct rc_rx {
 	uint32_t off;		/* payload of this frame already placed */
 	bool fetching;		/* its payload is being fetched without locks: what comes
 				 * behind it waits in the carrier */
+	bool paging;		/* the pages that it goes to come without locks (rc/pages.h):
+				 * likewise */
+	uint32_t paged;		/* they were asked for up to this offset of the frame */
 	enum { PLACE_SCRATCH, PLACE_RECV, PLACE_WRITE, PLACE_READ } place;
 	enum rc_reason reason;	/* why the frame is refused, see rc_carrier.refuse */
 
@@ -207,6 +219,7 @@ struct stream {
 	uint32_t id;	     /* for the log */
 	struct stream_param p;
 	struct dev_qp *qp;
+	struct traffic traffic;
 	bool qp_was;	     /* a QP was attached once */
 	struct rc_tx tx;
 	struct rc_rx rx;
@@ -223,7 +236,8 @@ struct stream {
 	bool connecting;     /* of stream_connect() or its peer: not open yet */
 	struct loop_work up_work;
 
-	struct cond copied;  /* tx.executing or rx.fetching has become false */
+	struct cond copied;  /* tx.executing, rx.fetching or rx.paging has become
+			      * false */
 	struct job execute;  /* posted (execute_posted): for tx.more */
 	bool execute_posted;
 	bool execute_here;   /* the thread that runs tx will see to tx.more itself */
@@ -257,6 +271,12 @@ static inline bool stream_settled(const struct stream *s)
 	       rx->resp_head == rx->resp_tail;
 }
 
+/* What comes behind the frame in rx.h has to wait in the carrier. */
+static inline bool stream_stands(const struct stream *s)
+{
+	return s->rx.wait || s->rx.fetching || s->rx.paging;
+}
+
 /* Nobody acknowledges: work completes when the carrier has taken it. */
 static inline bool stream_unacked(const struct stream *s)
 {
@@ -274,6 +294,12 @@ static inline bool stream_put_lock(struct stream *s) RELEASE(s->lock) NO_TSA
 	atomic_thread_fence(memory_order_seq_cst);
 #endif
 	return atomic_load(&s->want);
+}
+
+/* Counts a frame. Beside rc_frame_out() and rc_frame_in(): the port's counters need no tap. */
+static inline void stream_count(struct stream *s, enum traffic_way way, uint32_t payload)
+{
+	traffic_count(&s->traffic, way, payload, 1);
 }
 
 /* ---- for the CM: dev/interface.h ---- */

@@ -73,6 +73,14 @@ static void recv_lost(struct dev_qp *qp)
 	stream_put(s);
 }
 
+/* For what comes behind a frame. */
+static void pages_wait(struct stream *s)
+{
+	lock_assert_held(&s->lock);
+	while (s->rx.paging)
+		lock_wait(&s->lock, &s->copied);
+}
+
 /* At most what a peer that never stops could send in the meantime. */
 static void receive(struct dev_qp *qp)
 {
@@ -86,7 +94,13 @@ static void receive(struct dev_qp *qp)
 		s->carrier->receive_all(s);
 	for (int i = 0; i < PASSES && moved && !s->carrier->receive_all; i++) {
 		stream_lock(s);
-		moved = stream_progress(s, true);
+		moved = stream_progress(s, true) || s->rx.paging;
+		pages_wait(s);
+		stream_unlock(s);
+	}
+	if (s->carrier->receive_all) {
+		stream_lock(s);
+		pages_wait(s);
 		stream_unlock(s);
 	}
 	stream_put(s);

@@ -95,9 +95,11 @@ static void receive_all(struct stream *s)
 	}
 }
 
+/* A pass of the link receives for all streams. */
 static int watch(struct stream *s)
 {
-	(void)s; /* a pass of the link receives for all streams */
+	lock_assert_held(&s->lock);
+	shm_let_link_go_on(s);
 	return 0;
 }
 
@@ -154,6 +156,7 @@ void shm_end(struct stream *s)
 	peer_open = (to_shm(s)->peer_known || to_shm(s)->cm == SHM_CM_REQ_SENT) &&
 		    !to_shm(s)->closed_in && !to_shm(s)->end_pending;
 	shm_kept_drop(to_shm(s));
+	shm_let_link_go_on(s);
 	stream_unlock(s);
 	list_del(&to_shm(s)->request);
 	if (l)
@@ -240,6 +243,7 @@ const struct rc_carrier shm_carrier = {
 	.finish = finish,
 	.send = shm_send,
 	.receive = shm_resume,
+	.go_on = shm_go_on,
 	.receive_all = receive_all,
 	.post_locked = shm_post_locked,
 	.send_ack = small_ack,

@@ -13,7 +13,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { KEPT_MAX = 1024 * 1024 }; /* bytes of records that are kept for one stream */
+enum {
+	/* Bytes of records that are kept for one stream: while a message waits for a
+	 * receive, which it may do in vain; */
+	KEPT_MAX = 1024 * 1024,
+	/* while its memory is slow: then the link stops, and all streams with it. */
+	KEPT_SLOW_MAX = 16 * 1024 * 1024,
+};
 
 /* A copy of a record. */
 struct shm_kept {
@@ -58,12 +64,14 @@ void shm_kept_drop(struct shm_stream *t)
 	t->kept_bytes = 0;
 }
 
-/* The head of the record is in rx.h, and rx_frame_begin() has succeeded. */
+/* The head of the record is in rx.h, and rx_frame_begin() has succeeded. -EINPROGRESS: pages
+ * are not there (rx.paging), it is to be kept. */
 static int receive_payload(struct stream *s, const volatile void *rec, int head)
 {
 	lock_assert_held(&s->lock);
-	if (s->rx.h.payload)
-		rx_copy(s, ring_payload(rec, (size_t)head), s->rx.h.payload);
+	if (s->rx.h.payload &&
+	    rx_copy(s, ring_payload(rec, (size_t)head), s->rx.h.payload))
+		return -EINPROGRESS;
 	return rx_frame_end(s, RC_BY_FRAME);
 }
 
@@ -90,16 +98,13 @@ static int receive_record(struct stream *s, const struct rec_stream *r,
 		return ret;
 	if (s->rx.h.op == RC_WRITE && r->msn && (ret = resp_placed(s, r->msn)))
 		return ret;
-	if (!s->rx.wait)
-		return receive_payload(s, rec, head);
+	if (!s->rx.wait) {
+		ret = receive_payload(s, rec, head);
+		if (ret != -EINPROGRESS)
+			return ret;
+	}
 	to_shm(s)->waiting = keep(s, r, rec, bytes, head);
 	return to_shm(s)->waiting ? 0 : -ENOMEM;
-}
-
-/* Records are kept. */
-static bool waits(const struct stream *s)
-{
-	return s->rx.wait || s->rx.fetching;
 }
 
 static int receive_kept(struct stream *s)
@@ -109,7 +114,7 @@ static int receive_kept(struct stream *s)
 	int ret = 0;
 
 	lock_assert_held(&s->lock);
-	while (!ret && !waits(s) && (n = list_pop(&to_shm(s)->kept))) {
+	while (!ret && !stream_stands(s) && (n = list_pop(&to_shm(s)->kept))) {
 		k = list_entry(n, struct shm_kept, node);
 		ret = receive_record(s, (const void *)k->data, k->data, k->bytes);
 		kept_free(s, k);
@@ -117,7 +122,8 @@ static int receive_kept(struct stream *s)
 	return ret;
 }
 
-/* Tries again to receive the message that waits, then the records that were kept. */
+/* Tries again to receive the message that waits, or goes on with it, then receives the
+ * records that were kept. */
 static int resume(struct stream *s)
 {
 	struct shm_kept *k;
@@ -126,9 +132,11 @@ static int resume(struct stream *s)
 	lock_assert_held(&s->lock);
 	ret = s->rx.wait ? rx_resume(s) : 0;
 	k = to_shm(s)->waiting;
-	if (!ret && !s->rx.wait && k) {
-		to_shm(s)->waiting = NULL;
+	if (!ret && !stream_stands(s) && k) {
 		ret = receive_payload(s, k->data, k->head);
+		if (ret == -EINPROGRESS)
+			return 0;
+		to_shm(s)->waiting = NULL;
 		kept_free(s, k);
 	}
 	return ret ? ret : receive_kept(s);
@@ -137,7 +145,7 @@ static int resume(struct stream *s)
 void shm_input_ended(struct stream *s, int err)
 {
 	lock_assert_held(&s->lock);
-	if (waits(s) && s->state == STREAM_OPEN) {
+	if (stream_stands(s) && s->state == STREAM_OPEN) {
 		to_shm(s)->end_pending = true;
 		to_shm(s)->end_err = err;
 		return;
@@ -147,7 +155,19 @@ void shm_input_ended(struct stream *s, int err)
 	stream_peer_closed(s, err);
 }
 
-/* The link may have stopped at a record of this stream, and has to be run again. */
+/* A stream that has ended takes no records: they are dropped. */
+void shm_let_link_go_on(struct stream *s)
+{
+	struct shm_stream *t = to_shm(s);
+
+	lock_assert_held(&s->lock);
+	if (!t->link_stopped || (stream_stands(s) && !s->shut &&
+				 (s->state == STREAM_OPEN || s->state == STREAM_CLOSING)))
+		return;
+	t->link_stopped = false;
+	link_wake_thread(t->l);
+}
+
 void shm_fetched(struct stream *s, int err)
 {
 	struct shm_stream *t = to_shm(s);
@@ -157,13 +177,20 @@ void shm_fetched(struct stream *s, int err)
 		err = receive_kept(s);
 	if (err)
 		stream_broken(s, err, "the peer sent an invalid record");
-	if (t->end_pending && !waits(s))
+	if (t->end_pending && !stream_stands(s))
 		shm_input_ended(s, t->end_err);
 	stream_after(s, true, true, true);
-	if (t->link_stopped && !waits(s)) {
-		t->link_stopped = false;
-		link_wake_thread(t->l);
-	}
+	shm_let_link_go_on(s);
+}
+
+void shm_go_on(struct stream *s)
+{
+	int err = 0;
+
+	lock_assert_held(&s->lock);
+	if ((s->state == STREAM_OPEN || s->state == STREAM_CLOSING) && !s->shut)
+		err = resume(s);
+	shm_fetched(s, err);
 }
 
 bool shm_resume(struct stream *s)
@@ -176,14 +203,14 @@ bool shm_resume(struct stream *s)
 	ret = resume(s);
 	if (ret)
 		stream_broken(s, ret, "the peer sent an invalid record");
-	if (to_shm(s)->end_pending && !s->rx.wait)
+	if (to_shm(s)->end_pending && !stream_stands(s))
 		shm_input_ended(s, to_shm(s)->end_err);
 	return true;
 }
 
 /* A record that comes after the message that waits: keeps it. If that needs more than
- * KEPT_MAX, unreliable messages before it stop waiting; behind a payload that is being
- * fetched the link stops. */
+ * KEPT_MAX, unreliable messages before it stop waiting; behind memory that is slow the link
+ * stops, later. */
 static int receive_behind(struct stream *s, const struct rec_stream *r,
 			  const volatile void *rec, uint32_t bytes)
 {
@@ -191,7 +218,8 @@ static int receive_behind(struct stream *s, const struct rec_stream *r,
 	int ret = 0;
 
 	lock_assert_held(&s->lock);
-	if (s->rx.fetching && to_shm(s)->kept_bytes + bytes > KEPT_MAX) {
+	if (stream_stands(s) && !s->rx.wait &&
+	    to_shm(s)->kept_bytes + bytes > KEPT_SLOW_MAX) {
 		to_shm(s)->link_stopped = true;
 		return -EBUSY;
 	}
@@ -199,7 +227,7 @@ static int receive_behind(struct stream *s, const struct rec_stream *r,
 		s->rx.no_wait = true;
 		ret = resume(s);
 	}
-	if (ret || !waits(s))
+	if (ret || !stream_stands(s))
 		return ret ? ret : receive_record(s, r, rec, bytes);
 	k = keep(s, r, rec, bytes, 0);
 	if (k)
@@ -214,7 +242,7 @@ static int receive_now(struct stream *s, const struct rec_stream *r,
 	int ret;
 
 	lock_assert_held(&s->lock);
-	if (waits(s))
+	if (stream_stands(s))
 		return receive_behind(s, r, rec, bytes);
 	ret = receive_record(s, r, rec, bytes);
 	if (s->rx.fetching)

@@ -73,10 +73,11 @@ struct shm_stream {
 
 	/* pull.c: made when first needed. */
 	struct shm_fetch *fetch;
-	bool link_stopped; /* the next record of the link waits for the fetch */
+	bool link_stopped; /* the next record of the link waits for the fetch, or for pages */
 
-	/* Unreliable streams while rx.wait is set: the record of the frame that waits to
-	 * begin, or NULL. While rx.wait or rx.fetching is set: records that came after. */
+	/* While rx.wait (unreliable streams) or rx.paging is set: the record of the frame that
+	 * waits to begin, or to be placed, or NULL. While stream_stands(): records that came
+	 * after. */
 	struct shm_kept *waiting;
 	struct list kept;
 	size_t kept_bytes;
@@ -131,6 +132,11 @@ int shm_receive(struct stream *s, const struct rec_stream *r, const volatile voi
 bool shm_after_rx(struct stream *s, bool by_thread);
 /* rc_carrier.receive: continues with a message that waited for a receive. */
 bool shm_resume(struct stream *s) REQUIRES(s->lock);
+/* rc_carrier.go_on */
+void shm_go_on(struct stream *s) REQUIRES(s->lock);
+/* If the link has stopped at a record of this stream, which is not kept or dropped any more:
+ * it is run again. */
+void shm_let_link_go_on(struct stream *s) REQUIRES(s->lock);
 /* A payload was fetched, and its frame has ended. err breaks the stream. */
 void shm_fetched(struct stream *s, int err) REQUIRES(s->lock);
 /* Nothing more comes from the peer. Reported to the stream at once, or after the message

@@ -112,6 +112,7 @@ NO_TSA static bool put(struct stream *s, struct wqe *w)
 	if (!at || payload_copy_in(s->qp, w, (uint8_t *)(at + 1)))
 		return false;
 	header_put(s, &r, w);
+	stream_count(s, TRAFFIC_XMIT, w->length);
 	tap(s, &r, w->length, true); /* not from the ring, which the peer can write */
 	/* The first word is ring_publish()'s. */
 	memcpy(&at->slot, &r.slot, sizeof(r) - offsetof(struct rec_stream, slot));
@@ -134,6 +135,7 @@ NO_TSA static bool put_composed(struct stream *s, struct wqe *w)
 	if (!ring_reserve(tx, bytes) || payload_copy_in(s->qp, w, rec.payload))
 		return false;
 	header_put(s, &rec.r, w);
+	stream_count(s, TRAFFIC_XMIT, w->length);
 	tap(s, &rec.r, w->length, true);
 	return ring_put(tx, &rec, bytes, REC_STREAM);
 }
@@ -180,6 +182,7 @@ bool small_ack(struct stream *s)
 	lock_put(&l->tx_lock);
 	if (!at)
 		return false;
+	stream_count(s, TRAFFIC_XMIT, 0);
 	rc_frame_out(s, &h, RC_BY_FRAME);
 	resp_acked(s);
 	link_wake_peer(l);
@@ -252,6 +255,7 @@ bool small_receive(struct stream *s, const struct rec_stream *r, const volatile 
 	s->rx.msn0++;
 	s->rx.ack_bytes += wc.byte_len;
 	s->rx.h.ack_req = r->flags & REC_ACK_REQ;
+	stream_count(s, TRAFFIC_RCV, wc.byte_len);
 	tap(s, r, wc.byte_len, false);
 	resp_accepted(s);
 	return true;

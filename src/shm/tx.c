@@ -5,6 +5,7 @@
 #include "base/conf.h"
 #include "rc/build.h"
 #include "rc/execute.h"
+#include "rc/pages.h"
 #include "rc/requester.h"
 #include "rc/tap.h"
 #include "rc/tx.h"
@@ -73,7 +74,7 @@ static int ring_add(struct rc_build *b, struct stream *s, const struct rc_frame 
 	if (!at)
 		return -ENOBUFS;
 	if (room && !p->by_reference)
-		ret = payload_copy(s->qp, p, at + head, room);
+		ret = tx_copy(s, p, at + head, room);
 	if (ret)
 		return ret;
 	rec_put(at, to_shm(s)->peer_slot, h);
@@ -85,6 +86,7 @@ static int ring_add(struct rc_build *b, struct stream *s, const struct rc_frame 
 	}
 	r->ack = false;
 	ring_publish(tx, head + room, REC_STREAM);
+	stream_count(s, TRAFFIC_XMIT, h->payload);
 	rc_frame_out(s, h, p->by_reference ? RC_BY_REFERENCE : RC_BY_FRAME);
 	added(r, head + room, after);
 	return 0;
@@ -107,6 +109,7 @@ static void ack_alone(struct stream *s, struct ring_build *r)
 	h.ctl.number = r->ack_number;
 	rec_put(at, to_shm(s)->peer_slot, &h);
 	ring_publish(tx, rec_head(&h), REC_STREAM);
+	stream_count(s, TRAFFIC_XMIT, 0);
 	rc_frame_out(s, &h, RC_BY_FRAME);
 	r->b.nframes++;
 	r->bytes += rec_head(&h);

@@ -4,6 +4,7 @@
 #include "base/crc32c.h"
 #include "base/scratch.h"
 #include "dev/verbs.h"
+#include "rc/pages.h"
 #include "rc/tap.h"
 
 #include <errno.h>
@@ -57,7 +58,8 @@ static int find_unmapped(struct stream *s, const struct iovec *iov, int n)
 	return ret;
 }
 
-/* Maps a payload too large to copy into iovecs; -errno of payload_map(), or -EFAULT. */
+/* Maps a payload too large to copy into iovecs; -errno of payload_map(), or -EFAULT, or
+ * -EINPROGRESS: tx_lacks_pages(). */
 static int batch_map(struct batch *b, struct stream *s, const struct rc_payload *p,
 		     uint32_t len)
 {
@@ -67,6 +69,8 @@ static int batch_map(struct batch *b, struct stream *s, const struct rc_payload 
 
 	if (n < 0)
 		return n;
+	if (tx_wants_pages(p, len) && tx_lacks_pages(s, p, len, &mem, n))
+		return -EINPROGRESS;
 	b->niov += (unsigned)n;
 	b->nrefs += (unsigned)n;
 	b->bytes += len;
@@ -74,10 +78,10 @@ static int batch_map(struct batch *b, struct stream *s, const struct rc_payload 
 }
 
 /* Copies a small payload behind its header. */
-static int batch_copy(struct batch *b, struct dev_qp *qp, const struct rc_payload *p,
+static int batch_copy(struct batch *b, struct stream *s, const struct rc_payload *p,
 		      uint32_t len)
 {
-	int ret = payload_copy(qp, p, b->buf + b->used, len);
+	int ret = tx_copy(s, p, b->buf + b->used, len);
 
 	if (!ret)
 		batch_append(b, len);
@@ -144,7 +148,7 @@ static int batch_add(struct rc_build *build, struct stream *s, const struct rc_f
 	copy = h->payload <= TCP_COPY_MAX || s->p.crc ||
 	       (p->kind == PAYLOAD_WQE && sq_at(&s->qp->sq, p->idx)->is_inline);
 	if (h->payload)
-		ret = copy ? batch_copy(b, s->qp, p, h->payload) :
+		ret = copy ? batch_copy(b, s, p, h->payload) :
 			     batch_map(b, s, p, h->payload);
 	if (ret) {
 		batch_rewind(b, &mark);
@@ -155,6 +159,7 @@ static int batch_add(struct rc_build *build, struct stream *s, const struct rc_f
 	f->head_len += copy ? h->payload + trailer : 0;
 	f->trailer_len = copy ? 0 : trailer;
 	f->payload_len = copy ? 0 : h->payload;
+	f->bytes = h->payload;
 	f->payload = *p;
 	f->end = b->bytes;
 	f->after = *after;
@@ -174,7 +179,11 @@ void batch_build(struct stream *s, struct batch *b)
 static void tell(struct stream *s, const struct batch *b, const struct batch_frame *last)
 {
 	struct rc_frame h;
+	uint64_t bytes = 0;
 
+	for (const struct batch_frame *f = b->frame; f <= last; f++)
+		bytes += f->bytes;
+	traffic_count(&s->traffic, TRAFFIC_XMIT, bytes, (uint64_t)(last - b->frame) + 1);
 	if (!rc_tapped())
 		return;
 	for (const struct batch_frame *f = b->frame; f <= last; f++)

@@ -29,6 +29,7 @@ struct batch_frame {
 	uint32_t trailer, trailer_len; /* in buf; 0 when in the head */
 	struct rc_payload payload;     /* what was not copied: */
 	uint32_t payload_len;
+	uint32_t bytes; /* of payload, copied or not */
 };
 
 struct batch {

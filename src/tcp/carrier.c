@@ -78,7 +78,7 @@ static uint32_t events_of(const struct stream *s)
 
 	if (s->state == STREAM_BROKEN || s->state == STREAM_CLOSED)
 		return 0;
-	if (s->rx.wait && s->qp && s->state == STREAM_OPEN)
+	if (s->rx.paging || (s->rx.wait && s->qp && s->state == STREAM_OPEN))
 		return out;
 	if (s->input_held)
 		return (s->peer_ended ? 0 : EPOLLRDHUP) | out;
@@ -317,6 +317,7 @@ const struct rc_carrier tcp_carrier = {
 	.fini = fini,
 	.send = tcp_send,
 	.receive = tcp_receive,
+	.go_on = tcp_go_on,
 	.own_payload = tcp_own_payload,
 	.refuse = term_refuse,
 	.watch = watch,

@@ -14,6 +14,7 @@
  * Nothing here waits: what a frame obliges us to send is queued. */
 #include "base/log.h"
 #include "base/sys.h"
+#include "rc/pages.h"
 #include "rc/responder.h"
 #include "rc/rx.h"
 #include "rc/tx.h"
@@ -62,14 +63,17 @@ static void staging_put(uint8_t *p)
 	free(p);
 }
 
-/* n bytes of payload lie in the staging buffer. */
-static void payload_staged(struct tcp_stream *t, const uint8_t *p, uint32_t n)
+/* n bytes of payload lie in the staging buffer. False: they stay there, as pages that they go
+ * to are not there. */
+static bool payload_staged(struct tcp_stream *t, const uint8_t *p, uint32_t n)
 {
 	lock_assert_held(&t->s.lock);
+	if (rx_copy(&t->s, p, n))
+		return false;
 	if (t->s.p.crc)
 		t->crc = crc32c(t->crc, p, n);
-	rx_copy(&t->s, p, n);
 	t->left -= n;
+	return true;
 }
 
 static int frame_begin(struct tcp_stream *t)
@@ -207,7 +211,8 @@ static int rx_parse(struct tcp_stream *t, const uint8_t *p, size_t n)
 		} else if (t->left) {
 			uint32_t k = n < t->left ? (uint32_t)n : t->left;
 
-			payload_staged(t, p, k);
+			if (!payload_staged(t, p, k))
+				return rx_stash(t, p, n);
 			ret = (int)k;
 		} else {
 			ret = (int)rx_trailer(t, p, n);
@@ -244,7 +249,8 @@ static ssize_t rx_recv(struct tcp_stream *t, struct iovec *iov, int n)
 	return ret < 0 ? -errno : ret;
 }
 
-/* Reads the rest of a large payload to its place. *want: bytes asked for. */
+/* Reads the rest of a large payload to its place, or sets rx.paging. *want: bytes asked
+ * for. */
 static ssize_t rx_in_place(struct tcp_stream *t, uint8_t *buf, size_t *want)
 {
 	struct mr_slot *refs[DEV_MAX_SGE];
@@ -261,6 +267,8 @@ static ssize_t rx_in_place(struct tcp_stream *t, uint8_t *buf, size_t *want)
 			rx_unplaceable(&t->s, maps);
 		return 0;
 	}
+	if (rx_lacks_pages(&t->s, left, &mem, maps))
+		return 0;
 	n = split_tail(iov, maps);
 	iov[n++] = (struct iovec){ buf, AHEAD };
 	*want = left + AHEAD;
@@ -280,7 +288,7 @@ static ssize_t rx_unstash(struct tcp_stream *t)
 	size_t n = t->stash_len - t->stash_pos;
 	int ret = rx_parse(t, t->stash + t->stash_pos, n);
 
-	if (!t->s.rx.wait || ret) {
+	if (!stream_stands(&t->s) || ret) {
 		free(t->stash);
 		t->stash = NULL;
 	}
@@ -311,7 +319,7 @@ static ssize_t rx_once(struct tcp_stream *t, uint8_t *buf, bool *more)
 		iov.iov_len = want;
 		got = rx_recv(t, &iov, 1);
 	}
-	if (got == -EAGAIN) {
+	if (got == -EAGAIN || t->s.rx.paging) {
 		*more = false;
 		return 0;
 	}
@@ -341,7 +349,7 @@ static void rx_flushed(struct stream *s)
 
 bool tcp_receive(struct stream *s)
 {
-	bool more = true, waited = s->rx.wait != WAIT_NONE;
+	bool more = true, stood = stream_stands(s);
 	size_t moved = 0;
 	uint8_t *buf;
 
@@ -365,11 +373,17 @@ bool tcp_receive(struct stream *s)
 		} else {
 			moved += (size_t)n;
 		}
-		more &= !s->rx.wait;
+		more &= !stream_stands(s);
 	}
 	staging_put(buf);
-	if (waited != (s->rx.wait != WAIT_NONE))
+	if (stood != stream_stands(s))
 		s->carrier->watch(s);
 	rx_flushed(s);
 	return moved > 0;
+}
+
+void tcp_go_on(struct stream *s)
+{
+	s->carrier->watch(s);
+	stream_progress(s, true);
 }

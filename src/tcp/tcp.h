@@ -63,7 +63,8 @@ struct tcp_stream {
 	uint32_t crc;
 	bool large;		/* the last frame was large: read little ahead */
 	bool unframed;		/* plain: framing is lost, what comes is discarded */
-	/* unreliable, while rx.wait: what came behind the message that waits */
+	/* while rx.wait (unreliable) or rx.paging: what came behind the message, or of the
+	 * payload, that waits */
 	uint8_t *stash;
 	size_t stash_pos, stash_len;
 
@@ -90,7 +91,8 @@ int tcp_open_self(const struct stream_param *p);
 void tcp_send(struct stream *s) REQUIRES(s->lock);
 void tcp_own_payload(struct stream *s) REQUIRES(s->lock);
 void tcp_tx_fini(struct tcp_stream *t);
-/* rx.c: rc_carrier.receive */
+/* rx.c: rc_carrier.receive, go_on */
 bool tcp_receive(struct stream *s) REQUIRES(s->lock);
+void tcp_go_on(struct stream *s) REQUIRES(s->lock);
 
 #endif

@@ -2,6 +2,7 @@
 #include "ud/count.h"
 
 #include "base/state.h"
+#include "dev/traffic.h"
 
 #include <stddef.h>
 
@@ -10,6 +11,8 @@ static _Atomic uint64_t counters[UD_COUNTERS] PROCESS_STATE;
 void ud_count_n(enum ud_counter which, uint64_t n)
 {
 	atomic_fetch_add_explicit(&counters[which], n, memory_order_relaxed);
+	if (atomic_load_explicit(&traffic_awaited_, memory_order_relaxed))
+		traffic_tell();
 }
 
 uint64_t ud_counter_read(enum ud_counter which)

@@ -260,6 +260,8 @@ bool ud_deliver_to(struct ud_qp *u, const struct ud_head *h, const void *payload
 		what = UD_DROP_ADDRESS;
 	else if (!u->gone)
 		what = receive(u->qp, h, payload, &fails, &last);
+	if (what == UD_RECEIVED)
+		traffic_count(&u->traffic, TRAFFIC_RCV, h->len, 1);
 	if (fails && what == UD_DROP_LENGTH)
 		qp_fail_recv(u->qp, IBV_WC_LOC_LEN_ERR, -1,
 			     "a datagram is longer than its receive");

@@ -63,6 +63,7 @@ static bool post_one(struct ud_qp *u, struct wqe *w)
 		u->psn--;
 		return false;
 	}
+	traffic_count(&u->traffic, TRAFFIC_XMIT, w->length, 1);
 	ud_tap_out(&o.head, ud_carriers[p->by]->name);
 	return true;
 }

@@ -261,8 +261,10 @@ static unsigned give(struct ud_qp *u, struct batch *b, bool *again)
 		ud_count(UD_LOST_SEND);
 	else if (!ret)
 		u->blocked = true;
-	for (int i = 0; i < ret; i++)
+	for (int i = 0; i < ret; i++) {
 		ud_count(UD_SENT);
+		traffic_count(&u->traffic, TRAFFIC_XMIT, b->out[i].head.len, 1);
+	}
 	*again = ret != 0;
 	return ret < 0 ? 1 : (unsigned)ret;
 }

@@ -17,6 +17,7 @@ void ud_put(struct ud_qp *u)
 		return;
 	lock_fini(&u->tx_lock);
 	lock_fini(&u->rx_lock);
+	traffic_end(&u->traffic);
 	lock_fini(&u->answers_lock);
 	free(u->bounce);
 	free(u);
@@ -77,6 +78,8 @@ static struct ud_qp *ud_new(struct dev_qp *qp)
 	u->answer.run = ud_answer_run;
 	u->more.run = ud_more_run;
 	u->group.by = ud_last_carrier();
+	atomic_init(&u->traffic.device, qp->device);
+	traffic_begin(&u->traffic);
 	return u;
 }
 

@@ -12,6 +12,7 @@
 #include "base/lock.h"
 #include "base/loop.h"
 #include "dev/qpn.h"
+#include "dev/traffic.h"
 #include "ud/carrier.h"
 #include "ud/count.h"
 
@@ -62,6 +63,7 @@ struct ud_hold {
  * device does not know it any more. Who uses `qp` holds tx_lock or rx_lock and has looked. */
 struct ud_qp {
 	struct dev_qp *qp;
+	struct traffic traffic; /* written with tx_lock and rx_lock, one for each way */
 	uint32_t qpn;
 	struct dev_cq *cq;
 	atomic_int refs; /* the device, the table, groups, a timer, who works with it */

@@ -532,14 +532,15 @@ static void hear(struct run *r)
 	pass_message(r->sock, &answer, sizeof(answer), NULL, 0);
 }
 
-/* What a peer would do: learns slots, makes room. */
+/* What a peer would do: learns slots, makes room. A ring that was scribbled full has no end, as nobody
+ * clears what lies ahead. */
 static void take(struct run *r)
 {
 	uint32_t bytes;
 	uint8_t kind;
 	const volatile void *rec;
 
-	while ((rec = ring_peek(&r->rx, &bytes, &kind))) {
+	for (unsigned n = 0; n < RING_LINES && (rec = ring_peek(&r->rx, &bytes, &kind)); n++) {
 		struct rec_link m;
 
 		if (kind == REC_LINK && bytes == sizeof(m)) {

@@ -219,6 +219,54 @@ one_namespace() {
 }
 mkfifo "$tmp/hold"
 
+# What the port counts is what the two ends have moved, in words and packets; and the files
+# follow the host's addresses. In a run of their own, whose counters begin at zero.
+cat > "$tmp/counts" <<'COUNTS'
+port=/sys/class/infiniband/anyrdma0/ports/1
+before=$(cat $port/counters/port_xmit_data)
+rping -s -a 127.0.0.1 -p "$1" -C 20 -S 50000 > /dev/null 2>&1 &
+for _ in {1..300}; do
+	rping -c -a 127.0.0.1 -p "$1" -C 20 -S 50000 > /dev/null 2>&1 && break
+	sleep 0.02
+done
+wait
+# 20 times 50000 bytes each way, and 20 small messages; a word is 4 bytes.
+words=$(($(cat $port/counters/port_xmit_data) - before))
+rcv=$(cat $port/counters/port_rcv_data) packets=$(cat $port/counters/port_xmit_packets)
+[ "$words" -ge 500000 ] && [ "$words" -lt 600000 ] || { echo "xmit_data: $words"; exit 1; }
+[ "$rcv" -ge 500000 ] || { echo "rcv_data: $rcv"; exit 1; }
+[ "$packets" -gt 400 ] || { echo "packets: $packets"; exit 1; }
+COUNTS
+counts() { # VARIABLE=VALUE...
+	next_port
+	env "$@" "$anyrdma" run bash "$tmp/counts" "$port"
+}
+
+# A program that has the device open brings the files up to date.
+cat > "$tmp/follows" <<'FOLLOWS'
+gids=/sys/class/infiniband/anyrdma0/ports/1/gids
+ibv_asyncwatch > /dev/null &
+watch=$!
+there() { grep -q '^0000:0000:0000:0000:0000:ffff:0a57:0101$' $gids/*; }
+ends() { kill $watch; wait; ip addr del 10.87.1.1/32 dev lo 2> /dev/null; exit "$1"; }
+until grep -q SigBlk /proc/$watch/task/*/status && [ "$(ls /proc/$watch/task | wc -l)" -gt 1 ]; do
+	sleep 0.02
+done
+ip addr add 10.87.1.1/32 dev lo || ends 77
+for _ in {1..300}; do there && break; sleep 0.02; done
+there || { echo "the new address has no GID"; ends 1; }
+file=$(grep -l '^0000:0000:0000:0000:0000:ffff:0a57:0101$' $gids/*)
+[ "$(cat "$gids/../gid_attrs/ndevs/${file##*/}")" = lo ] || { echo "ndevs"; ends 1; }
+ip addr del 10.87.1.1/32 dev lo
+for _ in {1..300}; do there || break; sleep 0.02; done
+! there || { echo "its GID stays"; ends 1; }
+[ -z "$(cat "$gids/../gid_attrs/types/${file##*/}")" ] || { echo "types"; ends 1; }
+ends 0
+FOLLOWS
+follows() { # VARIABLE=VALUE...
+	env "$@" "$anyrdma" run bash "$tmp/follows"
+}
+
 # A folder of the right name, open to others: the next place is taken.
 preload_foreign() {
 	mkdir -p "$tmp/run/anyrdma-$(id -u)" && chmod 777 "$tmp/run/anyrdma-$(id -u)" &&
@@ -278,6 +326,16 @@ for w in self user container preload forbidden user-preload user-forbidden user-
 done
 
 [ -z "$root" ] || is "user: one user namespace for all runs" one_namespace
+if command -v rping > /dev/null; then
+	is "counters, shared memory" counts
+	is "counters, TCP" counts ANYRDMA_TRANSPORT=tcp
+	is "counters, no direct access" counts ANYRDMA_DIRECT=off
+	is "counters, preload" counts ANYRDMA_FILES=preload
+fi
+if [ -n "$root" ] && [ -n "${OWN_HOST:-}" ] && command -v ibv_asyncwatch > /dev/null; then
+	is "addresses that come and go" follows
+	is "addresses that come and go, preload" follows ANYRDMA_FILES=preload
+fi
 is "preload: LD_PRELOAD kept in front of ours" says '^libc.so.6:/.*/libanyrdma-files.so$' env \
 	ANYRDMA_FILES=preload LD_PRELOAD=libc.so.6 "$anyrdma" run printenv LD_PRELOAD
 is "preload: ours not twice" says '^/[^:]*/libanyrdma-files.so$' env \

@@ -5,6 +5,7 @@
  *
  * --help lists the rest. The seed decides what every QP does, in which order, and
  * how it ends; not when. One TAP case; what went wrong is on stderr. */
+#include "memory.h"
 #include "stress.h"
 
 #include <getopt.h>
@@ -37,8 +38,12 @@ static const char usage[] =
 	"  --plain        no extended QPs and CQs, no windows, no SQD\n"
 	"  --skip A,B     leave out operations, faults or kills by name\n"
 	"  --clean        no faults and no kills of QPs\n"
+	"  --grow KIB     fail if a process is larger at the end than after a fifth of the\n"
+	"                 time by more than that; kills no process\n"
 	"  --show L:G     print what link L does in generation G, and do nothing\n"
 	"Environment: T_SCALE multiplies --stall.\n";
+
+static struct memory memory = { .verbose = true };
 
 static bool skip_one(struct opts *o, const char *name)
 {
@@ -74,7 +79,7 @@ static const struct option options[] = {
 	{ "cqs", 1, NULL, 'c' },     { "srqs", 1, NULL, 'r' },	  { "tokens", 1, NULL, 'T' },
 	{ "addr", 1, NULL, 'a' },    { "links", 1, NULL, 'l' },	  { "skip", 1, NULL, 'x' },
 	{ "types", 1, NULL, 'y' },   { "plain", 0, NULL, 'P' },	  { "datagram", 1, NULL, 'd' },
-	{ "clean", 0, NULL, 'C' },   { "side", 1, NULL, 'S' },
+	{ "clean", 0, NULL, 'C' },   { "side", 1, NULL, 'S' },	  { "grow", 1, NULL, 'g' },
 	{ "show", 1, NULL, 'V' },    { "help", 0, NULL, 'h' },
 	{ NULL, 0, NULL, 0 },
 };
@@ -123,6 +128,7 @@ static void option(struct opts *o, int c, char *arg)
 	case 'd': o->datagram = number(arg, UD_TELLS, MTU_MAX); break;
 	case 'P': o->ex = o->pauses = false; o->mw = 0; break;
 	case 'C': o->clean_only = true; break;
+	case 'g': memory.limit = number(arg, 1, 1u << 30); break;
 	case 'h': fputs(usage, stdout); exit(0);
 	default: fputs(usage, stderr); exit(2);
 	}
@@ -142,7 +148,7 @@ static void opts_finish(struct opts *o)
 		o->arena /= 2;
 	o->small = o->arena / 8;
 	o->srq_buf = o->small > 16384 ? 16384 : o->small - 64;
-	if (o->procs == 1)
+	if (o->procs == 1 || memory.limit)
 		o->kill_ms = 0;
 }
 
@@ -199,6 +205,16 @@ static bool reap(pid_t *pid, bool *bad)
 	return !pid[0] && !pid[1];
 }
 
+/* Both processes; `end` is known when they are up. */
+static void sample(const pid_t *pid, uint64_t now, uint64_t end)
+{
+	uint64_t of = 1000ull * sh->o.seconds;
+
+	for (int i = 0; i < 2 && end != UINT64_MAX; i++)
+		if (pid[i])
+			memory_sample(&memory, i, pid[i], now + of - end, of);
+}
+
 static bool run_two(int fd)
 {
 	struct rng r = { key_of(sh->o.seed, 0, 0, 9) };
@@ -217,6 +233,7 @@ static bool run_two(int fd)
 			end = now + 1000ull * sh->o.seconds;
 		if (now >= end)
 			atomic_store(&sh->stop, 1);
+		sample(pid, now, end);
 		if (bad && !grace) {
 			grace = now + 3000; /* the other one says what it knows */
 			if (!atomic_load(&sh->failed))
@@ -255,8 +272,11 @@ static bool run_one(void)
 	while (!both_up())
 		nap_us(10000);
 	end = now_ms() + 1000ull * sh->o.seconds;
-	while (now_ms() < end)
+	while (now_ms() < end) {
+		memory_sample(&memory, 0, getpid(), now_ms() + 1000ull * sh->o.seconds - end,
+			      1000ull * sh->o.seconds);
 		nap_us(10000);
+	}
 	atomic_store(&sh->stop, 1);
 	for (int i = 0; i < 2; i++)
 		OK(pthread_join(t[i], NULL));
@@ -315,6 +335,7 @@ int main(int argc, char **argv)
 	       (unsigned long long)o.seed, o.seconds, o.links, o.threads, o.procs);
 	ok = o.procs == 2 ? run_two(fd) : run_one();
 	ok &= sh->ops > 0;
+	ok &= memory_good(&memory);
 	printf("# %llu requests, %llu MiB, %llu generations of endpoints, %llu faults, "
 	       "%llu kills, %llu deaths, %llu values not told apart, %llu datagrams lost\n",
 	       (unsigned long long)sh->ops, (unsigned long long)sh->bytes >> 20,

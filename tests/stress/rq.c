@@ -17,6 +17,7 @@ void rq_begin(struct ep *e)
 	plan_init(&q->plan, &sh->o, &e->c, !e->side->id);
 	q->open = q->live = q->have_next = q->err = q->final = q->starved = false;
 	q->head = q->tail = q->ahead_head = q->ahead_tail = 0;
+	q->next = (struct op){ 0 }; /* a QP for datagrams does not walk: it takes any */
 	q->stash.n = 0;
 	e->rx.head = e->rx.tail = 0;
 }

@@ -13,6 +13,7 @@
 struct far_board *board;
 struct side far_side[FAR_PAIRS];
 struct side_opt far_opt;
+const char *far_transport = "shm";
 bool far_rtr, far_bare, far_refused;
 
 /* Where Yama is at work, direct access is for those who ask for it. */
@@ -31,7 +32,7 @@ static bool yama(void)
 
 void far_env(void)
 {
-	setenv("ANYRDMA_TRANSPORT", "shm", 1);
+	setenv("ANYRDMA_TRANSPORT", far_transport, 1);
 	if (yama())
 		setenv("ANYRDMA_DIRECT", "on", 0); /* cases that set it have theirs */
 }
@@ -91,7 +92,7 @@ static void wait_for_access(void)
 {
 	const char *direct = getenv("ANYRDMA_DIRECT");
 
-	if (far_refused || (direct && !strcmp(direct, "off")))
+	if (far_refused || (direct && !strcmp(direct, "off")) || strcmp(far_transport, "shm"))
 		return;
 	WAIT_FOR(tables() == 2);
 	conf_settle();

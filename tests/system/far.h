@@ -22,6 +22,7 @@ struct far_board {
 extern struct far_board *board;
 extern struct side far_side[FAR_PAIRS];
 extern struct side_opt far_opt; /* srq, channel, cqe: of this process's sides */
+extern const char *far_transport; /* shm, or tcp: before anything is started */
 extern bool far_rtr;  /* the target stays in RTR */
 extern bool far_bare; /* the target has no memory yet */
 extern bool far_refused; /* one of them may not access the other's memory */

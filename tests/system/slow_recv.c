@@ -15,11 +15,12 @@ static struct peer target;
 
 /* ---- who sends -------------------------------------------------------------------------- */
 
-/* On pair i: a large one, then small ones. */
-static void send_all(unsigned i, size_t len)
+/* On pair i: a large one from b, then small ones. What one pair sends may be read while
+ * another one's is written. */
+static void send_all(unsigned i, struct conf_buf *b)
 {
-	conf_pattern(big.p, len, i);
-	OK(conf_send(far_side[i].qp, 100, &big, 0, len));
+	conf_pattern(b->p, LEN, i);
+	OK(conf_send(far_side[i].qp, 100, b, 0, LEN));
 	for (unsigned k = 0; k < BEHIND; k++) {
 		conf_pattern(far_side[i].b.p + (size_t)k * SMALL, SMALL, k);
 		OK(conf_send(far_side[i].qp, 101 + k, &far_side[i].b, (size_t)k * SMALL,
@@ -35,19 +36,21 @@ static void sent_all(unsigned i)
 
 static void target_sends(struct peer *me, void *arg)
 {
+	struct conf_buf two;
 	char c;
 
 	(void)arg;
 	far_open(1, 3);
 	big = conf_buf(dev.pd, LEN, CONF_RW);
+	two = conf_buf(dev.pd, LEN, CONF_RW);
 	far_meet();
 	while ((c = meanwhile_serve(me, &far_side[1])) != 'x') {
 		switch (c) {
 		case 'l':
-			send_all(0, LEN);
+			send_all(0, &big);
 			break;
 		case 'L':
-			send_all(2, LEN);
+			send_all(2, &two);
 			break;
 		case 'd':
 			sent_all(0);
@@ -253,6 +256,7 @@ static void second_goes_on(void)
 	EQ(atomic_load(&taker.n), 0);
 	late_give(&late);
 	taker_end(&taker);
+	received(0);
 	conf_buf_free(&two);
 	end();
 }
@@ -280,6 +284,34 @@ static void queue_is_full(void)
 	end();
 }
 
+/* Not fetched, but in frames: through the ring, over TCP. */
+#define FRAMED(name, what)                                                       \
+	static void ring_##name(void)                                            \
+	{                                                                        \
+		setenv("ANYRDMA_DIRECT", "off", 1);                              \
+		what;                                                            \
+	}                                                                        \
+	static void tcp_##name(void)                                             \
+	{                                                                        \
+		far_transport = "tcp";                                           \
+		what;                                                            \
+	}
+
+FRAMED(polled, polled())
+FRAMED(asleep, asleep_on_a_channel())
+FRAMED(first_page, first_page())
+FRAMED(last_page, last_page())
+FRAMED(shared_receive_queue, shared_receive_queue())
+FRAMED(second_goes_on, second_goes_on())
+FRAMED(queue_is_full, queue_is_full())
+
+/* Who polls one CQ receives for the ring, and so for all. */
+static void ring_another_is_polled(void)
+{
+	setenv("ANYRDMA_DIRECT", "off", 1);
+	another_is_polled();
+}
+
 static const struct conf_case cases[] = {
 	CASE(polled),
 	CASE(asleep_on_a_channel),
@@ -291,6 +323,21 @@ static const struct conf_case cases[] = {
 	CASE(another_is_polled),
 	CASE(second_goes_on),
 	CASE(queue_is_full),
+	CASE(ring_polled),
+	CASE(ring_asleep),
+	CASE(ring_first_page),
+	CASE(ring_last_page),
+	CASE(ring_shared_receive_queue),
+	CASE(ring_second_goes_on),
+	CASE(ring_queue_is_full),
+	CASE(ring_another_is_polled),
+	CASE(tcp_polled),
+	CASE(tcp_asleep),
+	CASE(tcp_first_page),
+	CASE(tcp_last_page),
+	CASE(tcp_shared_receive_queue),
+	CASE(tcp_second_goes_on),
+	CASE(tcp_queue_is_full),
 };
 
 CONF_MAIN(cases)

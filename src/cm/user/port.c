@@ -207,27 +207,54 @@ static unsigned name_ps(enum rdma_port_space ps)
 	return ps == RDMA_PS_IB ? RDMA_PS_TCP : ps;
 }
 
-static int name_prefix(enum rdma_port_space ps, char *buf, size_t cap)
+/* By hand, as each connection makes three names: printf() and inet_ntop() would be an eighth
+ * of its instructions. As stpcpy(), each returns the end. */
+static char *put_number(char *to, unsigned n, unsigned base)
 {
-	return snprintf(buf, cap, "anyrdma/1/%x/", name_ps(ps));
+	char digits[sizeof(n) * 8];
+	size_t i = sizeof(digits);
+
+	do
+		digits[--i] = "0123456789abcdef"[n % base];
+	while (n /= base);
+	memcpy(to, digits + i, sizeof(digits) - i);
+	to += sizeof(digits) - i;
+	*to = 0;
+	return to;
+}
+
+static char *put_address(char *to, const struct sockaddr *sa, bool afonly)
+{
+	const uint8_t *b = (const uint8_t *)&in4(sa)->sin_addr;
+
+	if (sa->sa_family == AF_INET) {
+		to = put_number(to, b[0], 10);
+		for (int i = 1; i < 4; i++) {
+			*to = '.';
+			to = put_number(to + 1, b[i], 10);
+		}
+		return to;
+	}
+	if (sa_any(sa))
+		return stpcpy(to, afonly ? "::!" : "::");
+	inet_ntop(AF_INET6, &in6(sa)->sin6_addr, to, INET6_ADDRSTRLEN);
+	to += strlen(to);
+	if (!IN6_IS_ADDR_LINKLOCAL(&in6(sa)->sin6_addr))
+		return to;
+	return put_number(stpcpy(to, "%"), in6(sa)->sin6_scope_id, 10);
+}
+
+static char *name_prefix(enum rdma_port_space ps, char *to)
+{
+	return stpcpy(put_number(stpcpy(to, "anyrdma/1/"), name_ps(ps), 16), "/");
 }
 
 static void name_make(enum rdma_port_space ps, const struct sockaddr *sa, bool afonly,
 		      uint16_t port, char name[PORT_NAME_MAX + 1])
 {
-	int n = name_prefix(ps, name, PORT_NAME_MAX + 1);
-	char text[INET6_ADDRSTRLEN + 16] = "";
+	char *to = put_address(name_prefix(ps, name), sa, afonly);
 
-	if (sa->sa_family == AF_INET) {
-		inet_ntop(AF_INET, &in4(sa)->sin_addr, text, sizeof(text));
-	} else {
-		inet_ntop(AF_INET6, &in6(sa)->sin6_addr, text, sizeof(text));
-		if (afonly && sa_any(sa))
-			strcat(text, "!");
-		if (IN6_IS_ADDR_LINKLOCAL(&in6(sa)->sin6_addr))
-			sprintf(text + strlen(text), "%%%u", in6(sa)->sin6_scope_id);
-	}
-	snprintf(name + n, PORT_NAME_MAX + 1 - (size_t)n, "%s/%u", text, port);
+	put_number(stpcpy(to, "/"), port, 10);
 }
 
 void port_names(enum rdma_port_space ps, const struct sockaddr *sa, struct stream_names *out)
@@ -316,13 +343,13 @@ static int names_scan(enum rdma_port_space ps,
 {
 	char prefix[32], *line = NULL, *at;
 	FILE *f = fopen("/proc/self/net/unix", "re");
-	size_t cap = 0;
-	int ret = 0, n;
+	size_t cap = 0, n;
+	int ret = 0;
 
 	if (!f)
 		return errno == EMFILE || errno == ENFILE || errno == ENOMEM ? -errno : 0;
 	prefix[0] = '@';
-	n = 1 + name_prefix(ps, prefix + 1, sizeof(prefix) - 1);
+	n = (size_t)(name_prefix(ps, prefix + 1) - prefix);
 	while (!ret && getline(&line, &cap, f) > 0) {
 		at = strstr(line, prefix);
 		if (!at)

@@ -231,12 +231,53 @@ static void names(void)
 			  &c, &port));
 }
 
+/* What other processes look for: doc/security.md has them. */
+static void names_of_listeners(void)
+{
+	static const struct {
+		enum rdma_port_space ps;
+		const char *addr;
+		uint16_t port;
+		const char *name[3];
+	} rows[] = {
+		{ RDMA_PS_TCP, "10.0.200.1", 80,
+		  { "anyrdma/1/106/10.0.200.1/80", "anyrdma/1/106/0.0.0.0/80",
+		    "anyrdma/1/106/::/80" } },
+		{ RDMA_PS_IB, "255.99.100.9", 65535,
+		  { "anyrdma/1/106/255.99.100.9/65535", "anyrdma/1/106/0.0.0.0/65535",
+		    "anyrdma/1/106/::/65535" } },
+		{ RDMA_PS_UDP, "2001:db8::10", 10,
+		  { "anyrdma/1/111/2001:db8::10/10", "anyrdma/1/111/::!/10",
+		    "anyrdma/1/111/::/10" } },
+		{ RDMA_PS_IPOIB, "::ffff:127.0.0.1", 0,
+		  { "anyrdma/1/2/127.0.0.1/0", "anyrdma/1/2/0.0.0.0/0",
+		    "anyrdma/1/2/::/0" } },
+		{ RDMA_PS_TCP, "fe80::1", 9,
+		  { "anyrdma/1/106/fe80::1%4294967295/9", "anyrdma/1/106/::!/9",
+		    "anyrdma/1/106/::/9" } },
+	};
+
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+		bool is6 = strchr(rows[i].addr, ':');
+		union addr a = is6 ? v6(rows[i].addr, rows[i].port) :
+				     v4(rows[i].addr, rows[i].port);
+		struct stream_names got;
+
+		if (is6)
+			a.in6.sin6_scope_id = UINT32_MAX;
+		port_names(rows[i].ps, &a.sa, &got);
+		for (int k = 0; k < 3; k++)
+			CHECK_STR(got.name[k], rows[i].name[k]);
+	}
+}
+
 int main(int argc, char **argv)
 {
 	t_init(argc, argv);
 	cm_dev = &fake;
 	T_RUN(mapping_is_one_to_one);
 	T_RUN(names);
+	T_RUN(names_of_listeners);
 	T_RUN(one_owner);
 	T_RUN(families);
 	T_RUN(port_spaces);
