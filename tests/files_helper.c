@@ -6,6 +6,7 @@
  *
  * A reason on stdout and 1: it is not as it should be. */
 #include <dirent.h>
+#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <glob.h>
@@ -102,6 +103,32 @@ static void look_stat(void)
 	CHECK(!access(NODE, R_OK | W_OK) && !access(STATE, R_OK));
 	CHECK(!faccessat(AT_FDCWD, STATE, R_OK, 0) && !eaccess(STATE, R_OK));
 	CHECK(access(IB "/mlx5_99", F_OK) && errno == ENOENT);
+}
+
+/* As programs call them that were linked before glibc 2.33. */
+static void look_old(void)
+{
+#if defined(__x86_64__)
+	enum { VERSION = 1 };
+#else
+	enum { VERSION = 0 };
+#endif
+	int (*xstat)(int, const char *, struct stat *) =
+		(int (*)(int, const char *, struct stat *))dlsym(RTLD_DEFAULT, "__xstat");
+	int (*lxstat64)(int, const char *, struct stat64 *) =
+		(int (*)(int, const char *, struct stat64 *))dlsym(RTLD_DEFAULT, "__lxstat64");
+	int (*fxstatat)(int, int, const char *, struct stat *, int) =
+		(int (*)(int, int, const char *, struct stat *, int))dlsym(RTLD_DEFAULT,
+									   "__fxstatat");
+	struct stat64 st64;
+	struct stat st;
+
+	CHECK(xstat && lxstat64 && fxstatat);
+	if (bad)
+		return;
+	CHECK(!xstat(VERSION, STATE, &st) && S_ISREG(st.st_mode));
+	CHECK(!lxstat64(VERSION, IB "/anyrdma0", &st64) && S_ISLNK(st64.st_mode));
+	CHECK(!fxstatat(VERSION, AT_FDCWD, NODE, &st, 0) && S_ISCHR(st.st_mode));
 }
 
 static unsigned count(const char *path, const char *name)
@@ -213,6 +240,7 @@ int main(int argc, char **argv)
 		return 2;
 	look_open();
 	look_stat();
+	look_old();
 	look_folder();
 	look_links();
 	return bad;

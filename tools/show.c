@@ -99,6 +99,31 @@ static bool wanted(enum show_way way)
 	}
 }
 
+static bool is_real(unsigned uverbs)
+{
+	char path[64], target[256];
+	ssize_t n;
+
+	snprintf(path, sizeof(path), "/sys/class/infiniband_verbs/uverbs%u", uverbs);
+	n = readlink(path, target, sizeof(target) - 1);
+	target[n < 0 ? 0 : n] = 0;
+	return n >= 0 && !strstr(target, "/" FILES_PCI);
+}
+
+/* Real devices keep their numbers. */
+static void number_nodes(struct show *s)
+{
+	for (unsigned i = 0, next = 0; i < s->n; i++) {
+		struct files_device *d = &s->dev[i];
+
+		if (d->uverbs < next)
+			d->uverbs = next;
+		while (is_real(d->uverbs))
+			d->uverbs++;
+		next = d->uverbs + 1;
+	}
+}
+
 enum show_way show_files(struct show *s)
 {
 	static bool (*const show_by[SHOW_WAYS])(struct show *s) = {
@@ -110,7 +135,8 @@ enum show_way show_files(struct show *s)
 
 	if (conf_get()->files == CONF_FILES_OFF)
 		return SHOW_NOT;
-	files_model_stamp(s->stamp, sizeof(s->stamp));
+	number_nodes(s);
+	files_model_stamp(s->dev[0].uverbs, s->stamp, sizeof(s->stamp));
 	for (enum show_way way = 0; way < SHOW_WAYS; way++)
 		if (wanted(way) && show_by[way](s))
 			return way;

@@ -10,6 +10,7 @@
 #include "dev/names.h"
 #include "dev/verbs.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -83,6 +84,41 @@ static void guids_make(void)
 	}
 }
 
+static bool file_says(const char *path, const char *want)
+{
+	char text[32] = "";
+	int fd = open(path, O_RDONLY | O_CLOEXEC);
+
+	if (fd < 0)
+		return false;
+	if (read(fd, text, sizeof(text) - 1) < 0)
+		text[0] = 0;
+	close(fd);
+	return !strcmp(text, want);
+}
+
+/* N of uverbsN: as `anyrdma run` shows it, which goes on counting after real devices; else
+ * the number of the device. */
+static unsigned uverbs_number(const char *name, unsigned i)
+{
+	char path[128];
+	unsigned number = i;
+	struct dirent *e;
+	DIR *dir;
+
+	snprintf(path, sizeof(path), "/sys/class/infiniband/%.63s/hca_type", name);
+	if (!file_says(path, "anyrdma\n"))
+		return i;
+	snprintf(path, sizeof(path), "/sys/class/infiniband/%.63s/device/infiniband_verbs",
+		 name);
+	dir = opendir(path);
+	while (dir && (e = readdir(dir)))
+		sscanf(e->d_name, "uverbs%u", &number);
+	if (dir)
+		closedir(dir);
+	return number < 10000 ? number : i;
+}
+
 /* dev_name: UCX accepts a device only if /dev/infiniband/<dev_name> is a character
  * device. With the usual names of NICs, what gives these to a container also works for us. */
 static void devices_make(void)
@@ -95,13 +131,14 @@ static void devices_make(void)
 		log_error("ANYRDMA_NAME=%s: %s; using %s", conf->name, why, names[0]);
 	for (unsigned i = 0; i < conf->devices; i++) {
 		struct ibv_device *d = &devices.block[i].dev;
+		unsigned uverbs = uverbs_number(names[i], i);
 
 		d->node_type = IBV_NODE_CA;
 		d->transport_type = IBV_TRANSPORT_IB;
 		strcpy(d->name, names[i]);
-		snprintf(d->dev_name, sizeof(d->dev_name), "uverbs%u", i);
+		snprintf(d->dev_name, sizeof(d->dev_name), "uverbs%u", uverbs);
 		snprintf(d->dev_path, sizeof(d->dev_path),
-			 "/sys/class/infiniband_verbs/uverbs%u", i);
+			 "/sys/class/infiniband_verbs/uverbs%u", uverbs);
 		strcpy(stpcpy(d->ibdev_path, "/sys/class/infiniband/"), names[i]);
 	}
 	guids_make();

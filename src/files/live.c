@@ -131,7 +131,7 @@ static bool find_locked(void)
 	char stamp[512];
 
 	lock_assert_held(&live.lock);
-	files_model_stamp(stamp, sizeof(stamp));
+	files_model_stamp(files_model_uverbs(0), stamp, sizeof(stamp));
 	live.root = fdset_take(files_tree_open(stamp));
 	if (live.root < 0)
 		return false;

@@ -39,7 +39,8 @@ struct files_device *files_model_read(unsigned *n)
 	query_pkey(1, 0, &pkey);
 	*n = device_count();
 	for (unsigned i = 0; i < *n; i++) {
-		d[i].number = d[i].uverbs = i;
+		d[i].number = i;
+		d[i].uverbs = files_model_uverbs(i);
 		strcpy(d[i].name, device_get(i)->name);
 		d[i].guid = device_guid(i);
 		query_port(i, 1, &d[i].port, sizeof(d[i].port));
@@ -49,11 +50,16 @@ struct files_device *files_model_read(unsigned *n)
 	return d;
 }
 
-void files_model_stamp(char *text, size_t size)
+unsigned files_model_uverbs(unsigned device)
+{
+	return (unsigned)atoi(device_get(device)->dev_name + strlen("uverbs"));
+}
+
+void files_model_stamp(unsigned uverbs, char *text, size_t size)
 {
 	const struct conf *c = conf_get();
 
-	snprintf(text, size, "%s %s*%u %016" PRIx64 " name=%s addr=%s", ANYRDMA_VERSION,
-		 device_get(0)->name, device_count(), device_guid(0), c->name ? c->name : "",
-		 c->addr ? c->addr : "");
+	snprintf(text, size, "%s %s*%u uverbs%u %016" PRIx64 " name=%s addr=%s",
+		 ANYRDMA_VERSION, device_get(0)->name, device_count(), uverbs,
+		 device_guid(0), c->name ? c->name : "", c->addr ? c->addr : "");
 }

@@ -30,8 +30,10 @@ struct files_device {
 struct files_device *files_model_read(unsigned *n);
 
 /* Everything that decides what the files hold, in one line without the end: the version,
- * the network namespace, and the settings. Two processes with the same text can share a
- * tree. */
-void files_model_stamp(char *text, size_t size);
+ * the network namespace, the settings, and the number N of the first device's uverbsN. Two
+ * processes with the same text can share a tree. */
+void files_model_stamp(unsigned uverbs, char *text, size_t size);
+/* That number as this process has it. */
+unsigned files_model_uverbs(unsigned device);
 
 #endif

@@ -30,21 +30,6 @@ EXPORT int __fxstatat64(int ver, int dir, const char *path, struct stat64 *st, i
 		return SHIM_NEXT(name)(dir, shim_path_at(dir, path, SHIM_FILE, &buf), st, \
 				       flags); \
 	}
-#define XSTAT(name, type) \
-	EXPORT int name(int ver, const char *path, type *st) \
-	{ \
-		struct shim_path buf; \
-\
-		return SHIM_NEXT(name)(ver, shim_path(path, SHIM_FILE, &buf), st); \
-	}
-#define FXSTATAT(name, type) \
-	EXPORT int name(int ver, int dir, const char *path, type *st, int flags) \
-	{ \
-		struct shim_path buf; \
-\
-		return SHIM_NEXT(name)(ver, dir, shim_path_at(dir, path, SHIM_FILE, &buf), \
-				       st, flags); \
-	}
 STAT(stat, struct stat)
 STAT(stat64, struct stat64)
 STAT(lstat, struct stat)
@@ -53,12 +38,27 @@ STAT(statfs, struct statfs)
 STAT(statfs64, struct statfs64)
 FSTATAT(fstatat, struct stat)
 FSTATAT(fstatat64, struct stat64)
-XSTAT(__xstat, struct stat)
-XSTAT(__xstat64, struct stat64)
-XSTAT(__lxstat, struct stat)
-XSTAT(__lxstat64, struct stat64)
-FXSTATAT(__fxstatat, struct stat)
-FXSTATAT(__fxstatat64, struct stat64)
+
+/* libc keeps these under old versions alone, which dlsym() does not find. Of the structs
+ * there is one version on the processors that we know. */
+#define XSTAT(name, to, type) \
+	EXPORT int name(int ver, const char *path, type *st) \
+	{ \
+		(void)ver; \
+		return to(path, st); \
+	}
+#define FXSTATAT(name, to, type) \
+	EXPORT int name(int ver, int dir, const char *path, type *st, int flags) \
+	{ \
+		(void)ver; \
+		return to(dir, path, st, flags); \
+	}
+XSTAT(__xstat, stat, struct stat)
+XSTAT(__xstat64, stat64, struct stat64)
+XSTAT(__lxstat, lstat, struct stat)
+XSTAT(__lxstat64, lstat64, struct stat64)
+FXSTATAT(__fxstatat, fstatat, struct stat)
+FXSTATAT(__fxstatat64, fstatat64, struct stat64)
 
 EXPORT int statx(int dir, const char *path, int flags, unsigned mask, struct statx *st)
 {

@@ -25,6 +25,11 @@ if [ -n "$root" ]; then
 	who[user-forbidden]="${who[user]} ${who[forbidden]}"
 	who[user-no-userns]="${who[user]} unshare -U --map-current-user --keep-caps $tmp/no-userns"
 fi
+bubble="bwrap --ro-bind / / --dev /dev --proc /proc --unshare-all --share-net"
+# shellcheck disable=SC2086
+if command -v bwrap > /dev/null && ${who[user]:-} $bubble true 2> /dev/null; then
+	who[bubblewrap]="${who[user]:-} $bubble"
+fi
 cat > "$tmp/no-userns" <<'INSIDE'
 #!/bin/sh
 echo 0 > /proc/sys/user/max_user_namespaces && exec setpriv --ambient-caps=-all --inh-caps=-all "$@"
@@ -154,6 +159,7 @@ COMPARE
 
 declare -A way=([self]="in a mount namespace" [user]="in a user and mount namespace"
 	[container]="in a mount namespace")
+way[bubblewrap]="in a user and mount namespace"
 for w in preload forbidden user-preload user-forbidden user-no-userns; do
 	way[$w]="by a preloaded library"
 done
@@ -278,8 +284,8 @@ preload_foreign() {
 		printenv ANYRDMA_TREE
 }
 
-for w in self user container preload forbidden user-preload user-forbidden user-no-userns; do
-	[ -n "${who[$w]+set}" ] || { skip "$w" "needs root"; continue; }
+for w in self user container bubblewrap preload forbidden user-preload user-forbidden user-no-userns; do
+	[ -n "${who[$w]+set}" ] || { skip "$w" "needs root, or bubblewrap"; continue; }
 	why=$(unable $w)
 	[ -z "$why" ] || { skip "$w" "$why"; continue; }
 	is "$w: info says which way" says "^files of the device.*: ${way[$w]}$" ours_of $w "$anyrdma" info
@@ -314,7 +320,7 @@ for w in self user container preload forbidden user-preload user-forbidden user-
 	if command -v ibv_devices > /dev/null; then
 		is "$w: ibv_devinfo shows the board id" says 'board_id:.*anyrdma' ours_of $w "$anyrdma" run ibv_devinfo
 	fi
-	if command -v rping > /dev/null && [ $w != container ] && [ $w != user-no-userns ]; then
+	if command -v rping > /dev/null && [ $w != container ] && [ $w != bubblewrap ] && [ $w != user-no-userns ]; then
 		is "$w: two runs access each other's memory" direct $w
 	fi
 	if command -v strace > /dev/null && strace -o /dev/null true 2> /dev/null; then
@@ -336,6 +342,47 @@ if [ -n "$root" ] && [ -n "${OWN_HOST:-}" ] && command -v ibv_asyncwatch > /dev/
 	is "addresses that come and go" follows
 	is "addresses that come and go, preload" follows ANYRDMA_FILES=preload
 fi
+# A host with a real device, as its files are: it stays as it is, and ours is beside it.
+cat > "$tmp/real" <<'REAL'
+mount -t tmpfs none /sys/class && mkdir /sys/class/infiniband /sys/class/infiniband_verbs || exit 77
+mkdir -p /sys/class/net && ln -s ../../devices/virtual/net/lo /sys/class/net/lo
+ln -s ../../devices/virtual/net/lo /sys/class/infiniband/mlx5_0
+ln -s ../../devices/virtual/mem/zero /sys/class/infiniband_verbs/uverbs0
+mkdir -p /dev/infiniband && mount -t tmpfs none /dev/infiniband &&
+	mknod -m 666 /dev/infiniband/uverbs0 c 1 5 || exit 77
+shown() {
+	[ "$(echo $(ls /sys/class/infiniband /sys/class/infiniband_verbs /dev/infiniband))" = \
+		"/dev/infiniband: rdma_cm uverbs0 uverbs1 /sys/class/infiniband: anyrdma0 mlx5_0 /sys/class/infiniband_verbs: abi_version uverbs0 uverbs1" ] &&
+	[ "$(cat /sys/class/infiniband/mlx5_0/ifindex)" = 1 ] &&
+	[ "$(realpath /sys/class/infiniband/mlx5_0)" = /sys/devices/virtual/net/lo ] &&
+	[ "$(cat /sys/class/infiniband_verbs/uverbs1/ibdev)" = anyrdma0 ] &&
+	[ "$(stat -c %t:%T /dev/infiniband/uverbs0)" = 1:5 ] &&
+	[ "$(stat -c %t:%T /dev/infiniband/uverbs1)" = 1:3 ] || {
+		ls -l /sys/class/infiniband /sys/class/infiniband_verbs /dev/infiniband
+		return 1
+	}
+}
+export -f shown
+"$1" run bash -c shown && "$1" run "$1" run bash -c shown &&
+	ANYRDMA_ADDR=127.0.0.1 "$1" run env -u ANYRDMA_ADDR "$1" run bash -c shown
+REAL
+real() { # VARIABLE=VALUE...
+	unshare -m env "$@" bash "$tmp/real" "$anyrdma"
+}
+
+if [ -n "$root" ]; then
+	is "a real device beside ours" real
+	is "a real device beside ours, preload" real ANYRDMA_FILES=preload
+fi
+is "two devices" says '^pci[0-9a-f:]+:00/[0-9a-f:]+:00:00.0 pci[0-9a-f:]+:01/[0-9a-f:]+:01:00.0$' env ANYRDMA_DEVICES=2 \
+	"$anyrdma" run sh -c 'echo $(realpath /sys/class/infiniband_verbs/uverbs[01]/device | cut -d/ -f4-)'
+is "two devices, preload" says '^anyrdma0 anyrdma1 uverbs0 uverbs1$' env ANYRDMA_DEVICES=2 \
+	ANYRDMA_FILES=preload "$anyrdma" run sh -c 'echo $(ls /sys/class/infiniband; cd /dev/infiniband; ls uv*)'
+is "refused: a warning, and the program runs" says '^anyrdma.*not shown.*info. says why' env ANYRDMA_LOG=warn \
+	ANYRDMA_FILES=namespace "$helper" forbid "$anyrdma" run true
+is "refused: info says why" says '^  not in a mount namespace: .*not permitted' env \
+	ANYRDMA_FILES=namespace "$helper" forbid "$anyrdma" info
+is "nothing is said" status 1 says . "$anyrdma" run true
 is "preload: LD_PRELOAD kept in front of ours" says '^libc.so.6:/.*/libanyrdma-files.so$' env \
 	ANYRDMA_FILES=preload LD_PRELOAD=libc.so.6 "$anyrdma" run printenv LD_PRELOAD
 is "preload: ours not twice" says '^/[^:]*/libanyrdma-files.so$' env \
