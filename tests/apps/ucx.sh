@@ -3,7 +3,7 @@
 # Debian's UCX on anyrdma0: what it finds, its own measurements of every test over rc_verbs and
 # ud_verbs, and a client of ours that looks at every byte. UCX_TLS leaves it no other transport.
 . "$(dirname "$0")/places.sh"
-need ucx_info ucx_perftest
+need ucx_info ucx_perftest io_demo
 two_hosts "$@"
 first_port 13400
 
@@ -75,6 +75,48 @@ cases_uct() {
 	done
 }
 
+# Ways to wait, threads, lists of segments, error handling, several devices: NAME: SETTINGS: OPTIONS
+modes() {
+	cat <<-'END'
+	host	asleep, rc_v: UCX_TLS=rc_v: -t tag_lat -E sleep -n 200
+	full	asleep, ud_v: UCX_TLS=ud_v: -t tag_lat -E sleep -n 200
+	full	asleep, one way: UCX_TLS=rc_v: -t stream_bw -E sleep -n 1000
+	full	threads: UCX_TLS=rc_v: -t tag_bw -T 2 -M multi -n 200
+	full	segments: UCX_TLS=rc_v: -t tag_lat -D iov,iov -s 1000,5000,300000 -n 50
+	full	signals: : -d anyrdma0:1 -x ud_verbs -t am_lat -A signal -n 200
+	full	mutex: : -d anyrdma0:1 -x rc_verbs -t am_lat -A thread_mutex -n 200
+	full	any transport: : -t tag_lat -s 100000 -n 200
+	full	error handling: UCX_TLS=rc_v: -t tag_lat -e -s 100000 -n 200
+	full	memory registered before: UCX_TLS=rc_v: -t ucp_put_bw -z -s 100000 -n 200
+	full	rendezvous by read: UCX_TLS=rc_v UCX_RNDV_SCHEME=get_zcopy: -t tag_bw -s 1000000 -n 50
+	full	rendezvous by write: UCX_TLS=rc_v UCX_RNDV_SCHEME=put_zcopy: -t tag_bw -s 1000000 -n 50
+	full	no flow control: UCX_TLS=rc_v UCX_RC_VERBS_RX_QUEUE_LEN=64 UCX_RC_VERBS_FC_ENABLE=n: -t ucp_am_bw -s 2000 -n 3000
+	full	two devices: UCX_TLS=rc_v ANYRDMA_DEVICES=2 UCX_MAX_RNDV_RAILS=2 UCX_MAX_EAGER_RAILS=2: -t tag_bw -s 1000000 -n 50
+	END
+}
+
+cases_modes() {
+	local depth row
+	while read -r depth row; do
+		[ "$depth" = host ] || [ -n "${FULL:-}" ] || continue
+		perftest "${row%%: *}" "$(cut -d: -f2 <<< "$row")" "${row##*: } -w 10"
+	done < <(modes)
+}
+
+# Reads and writes that it checks itself (-q), over connections that rdmacm makes.
+cases_io_demo() {
+	local tl api
+	[ -n "${FULL:-}" ] || return 0
+	for tl in rc_v ud_v; do
+		for api in "" " -A"; do
+			next_port
+			io="ANYRDMA_TRANSPORT=$carrier UCX_TLS=$tl io_demo -p $port -q -d 64:65536$api"
+			pair "$where io_demo$api, $tl" 60 rdma:$port "$io" \
+				"$io -o read,write -i 300 -w 4 $server_addr" "exit with status 'OK'" stop
+		done
+	done
+}
+
 # What a device has not UCX says before it begins: ud_verbs has no memory of the other, verbs no swap.
 cases_refused() {
 	local t
@@ -104,7 +146,7 @@ cases_bytes() {
 
 cases_found
 cases_refused
-for cases in ucp uct bytes; do
+for cases in ucp uct modes bytes io_demo; do
 	everywhere cases_$cases
 done
 finish
