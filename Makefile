@@ -5,12 +5,12 @@ prefix ?= /usr/local
 DESTDIR ?=
 # Suites of `make test`: of the normal build and of the sanitizer builds, of which each takes what
 # it is better at finding fault with; `make test-asan SAN_SUITES=...` for others.
-SUITES ?= unit abi man fuzz conformance strict stress system wire programs apps
+SUITES ?= unit abi man fuzz conformance strict sockets stress system wire programs apps
 QUICK_SUITES ?= unit man conformance strict
 LONG_SUITES ?= unit man-full conformance strict stress system
 SAN_SUITES ?=
-ASAN_SUITES ?= unit fuzz conformance strict stress
-TSAN_SUITES ?= unit conformance stress system-threads
+ASAN_SUITES ?= unit fuzz conformance strict sockets stress
+TSAN_SUITES ?= unit conformance sockets stress system-threads
 SANITIZED = test-asan-run test-tsan-run
 FUZZ_SECONDS ?= 60
 # A long run: seconds, and what else tests/stress takes (--help).

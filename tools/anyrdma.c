@@ -7,11 +7,12 @@
 #include <string.h>
 
 static const char text[] =
-	"usage: anyrdma run COMMAND [ARGUMENT...]\n"
+	"usage: anyrdma run [--sockets] COMMAND [ARGUMENT...]\n"
 	"       anyrdma info\n"
 	"       anyrdma version\n"
 	"\n"
-	"run      runs COMMAND with anyrdma's librdmacm and libibverbs in front\n"
+	"run      runs COMMAND with anyrdma's librdmacm and libibverbs in front;\n"
+	"         with --sockets its TCP connections to programs run alike become rsockets\n"
 	"info     shows the device, its addresses, the port mapping and all settings\n"
 	"version  shows the version\n"
 	"\n"

@@ -230,7 +230,7 @@ static int tree_below(const char *base, const struct show *s, char *path, size_t
 
 /* ---- the environment ----------------------------------------------------------------- */
 
-static bool put_behind(const char *library)
+bool preload_put(const char *library)
 {
 	const char *old = getenv("LD_PRELOAD");
 	char *value;
@@ -277,7 +277,7 @@ bool preload_show(struct show *s)
 	if (ret)
 		return show_why(s, SHOW_PRELOAD, "no folder for the files: %s",
 				strerror(-ret));
-	if (!put_behind(library) || setenv("ANYRDMA_TREE", path, 1))
+	if (!preload_put(library) || setenv("ANYRDMA_TREE", path, 1))
 		return show_why(s, SHOW_PRELOAD, "environment: %s", strerror(errno));
 	return true;
 }

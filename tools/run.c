@@ -79,10 +79,31 @@ static void show(void)
 	free(s.dev);
 }
 
+/* Connections of sockets programs move to rsockets. */
+static int add_sockets(const char *dir)
+{
+	char path[PATH_MAX + 128];
+
+	snprintf(path, sizeof(path), "%s/librspreload.so", dir);
+	if (access(path, R_OK))
+		return fail(EXIT_OWN, "%s: %s", path, strerror(errno));
+	if (strchr(path, ' '))
+		return fail(EXIT_OWN, "%s: LD_PRELOAD cannot name a file with a space", path);
+	if (!preload_put(path))
+		return fail(EXIT_OWN, "environment: %s", strerror(errno));
+	return 0;
+}
+
 int cmd_run(char **argv)
 {
 	char dir[PATH_MAX + 64], file[PATH_MAX + 64];
+	bool sockets = false;
+	int status;
 
+	if (*argv && !strcmp(*argv, "--sockets")) {
+		sockets = true;
+		argv++;
+	}
 	if (*argv && !strcmp(*argv, "--"))
 		argv++;
 	if (!*argv)
@@ -98,6 +119,9 @@ int cmd_run(char **argv)
 			    "linker would ignore our libraries", file);
 	if (!put_in_front(dir))
 		return fail(EXIT_OWN, "environment: %s", strerror(errno));
+	status = sockets ? add_sockets(dir) : 0;
+	if (status)
+		return status;
 	show();
 	execvp(*argv, argv);
 	return fail(errno == ENOENT ? EXIT_NOT_FOUND : EXIT_CANNOT_RUN, "%s: %s", *argv,

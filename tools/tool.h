@@ -18,6 +18,9 @@ int usage(void);
  * distribution's and never taken. */
 bool libs_find(char *out, size_t size);
 
+/* Into LD_PRELOAD, behind what is there. */
+bool preload_put(const char *library);
+
 int cmd_run(char **argv);
 int cmd_info(void);
 

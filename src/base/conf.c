@@ -129,6 +129,10 @@ static const struct row table[] = {
 	{ "ANYRDMA_SNDBUF", "0",
 	  "SO_SNDBUF of data connections in bytes; 0 leaves it to the kernel",
 	  NUMBER(sndbuf, 0, 1u << 30) },
+	{ "ANYRDMA_SOCKETS_AFTER", "8",
+	  "reads and writes of a connection before `anyrdma run --sockets` moves it from TCP; "
+	  "0: none is moved",
+	  NUMBER(sockets_after, 0, 1u << 20) },
 	{ "ANYRDMA_STRICT_TIMEOUT", "0",
 	  "1: the silence of a stopped peer process counts as that of a dead host",
 	  SWITCH(strict_timeout, "0", "1") },

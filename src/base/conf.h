@@ -46,6 +46,7 @@ struct conf {
 	uint32_t rcvbuf;	 /* ANYRDMA_RCVBUF: likewise */
 	uint32_t cm_retry_ms;	 /* ANYRDMA_CM_RETRY_MS: re-offer interval, default 4000 */
 	uint32_t cm_retries;	 /* ANYRDMA_CM_RETRIES: re-offers, default 15 */
+	uint32_t sockets_after;	 /* ANYRDMA_SOCKETS_AFTER: calls on TCP before a move, 0: none */
 	uint32_t uc_late_ms;	 /* ANYRDMA_UC_LATE_MS: UC waits for a receive, default 50 */
 	uint32_t cm_reply_ms;	 /* ANYRDMA_CM_REPLY_MS: wait for an MPA answer, default 5000 */
 };

@@ -161,7 +161,9 @@ static int memory_make(struct rs *rs)
 	size_t len;
 
 	ctl = (ctl + CACHE_LINE - 1) & ~(size_t)(CACHE_LINE - 1);
-	rs->base_len = clamp(most, 64, REGION_MIN);
+	/* Who has set SO_RCVBUF counts on that much before anybody reads. */
+	rs->base_len = rs->opts.rcvbuf != rs_conf()->rmem ? most :
+							    clamp(most, 64, REGION_MIN);
 	len = ctl + 2 * (size_t)rs->base_len + imm;
 	if (posix_memalign((void **)&rs->ctl, CACHE_LINE, len))
 		return -ENOMEM;

@@ -48,7 +48,19 @@ mpich() { # NAME RANKS SETTINGS
 	run_mpi "MPICH, $1" "$2" "MPIR_CVAR_NOLOCAL=1 $3 mpirun.mpich $hosts -n $2" "$logs/mpich"
 }
 
-# Over UCX, and over libfabric. btl openib is below.
+# Debian's openib finds its peers by udcm alone, which wants InfiniBand.
+cases_openib() {
+	local words="--mca pml ob1 --mca btl openib,self --mca btl_openib_allow_ib 1"
+	words+=" --mca osc pt2pt -x ANYRDMA_LINK=ib"
+	if ! "$BUILD/bin/anyrdma" info 2> /dev/null | grep -q ANYRDMA_LINK; then
+		skip "$where Open MPI, btl openib" "this device has no InfiniBand link layer"
+		return
+	fi
+	openmpi "btl openib" 2 "$words"
+	[ -z "${FULL:-}" ] || openmpi "btl openib" 4 "$words"
+}
+
+# Over UCX, and over libfabric.
 cases_openmpi() {
 	local ucx="--mca pml ucx --mca osc ucx --mca pml_ucx_tls any --mca pml_ucx_devices any"
 	local none="--mca btl ^openib,ofi,tcp,vader"
@@ -57,6 +69,7 @@ cases_openmpi() {
 	ofi+=" --mca mtl_ofi_provider_include verbs\\;ofi_rxm"
 	openmpi "pml ucx over rc_verbs" 2 "$ucx $none $rc"
 	openmpi "mtl ofi over verbs;ofi_rxm" 2 "$ofi $none"
+	cases_openib
 	[ -n "${FULL:-}" ] || return
 	openmpi "pml ucx over ud_verbs" 2 "$ucx $none $ud"
 	openmpi "pml ucx over rc_verbs" 4 "$ucx $none $rc"
