@@ -59,6 +59,7 @@ int cq_create(struct dev_ctx *ctx, int cqe, void *context, struct dev_channel *c
 	cq = calloc(1, sizeof(*cq));
 	if (!cq)
 		return -ENOMEM;
+	cq->answered = true;
 	cq->mask = pow2_above((uint32_t)cqe) - 1;
 	cq->limit = (uint32_t)cqe;
 	cq->ring = calloc(cq->mask + 1, sizeof(*cq->ring));
@@ -156,6 +157,7 @@ void cq_fire_locked(struct dev_cq *cq)
 	lock_assert_held(&cq->lock);
 	cq->armed = CQ_IDLE;
 	cq->told = atomic_load_explicit(&cq->tail, memory_order_relaxed);
+	atomic_store_explicit(&cq->answered, false, memory_order_relaxed);
 	channel_fire(cq);
 }
 
@@ -230,6 +232,8 @@ int cq_push(struct dev_cq *cq, const struct cqe *e, bool solicited)
 		store_locked(cq, e);
 		if (solicited)
 			cq->solicited = tail + 1;
+		if (!cq->answered)
+			cq->told = tail + 1;
 		fire_if_armed_locked(cq, solicited);
 	}
 	lock_put(&cq->lock);
@@ -247,12 +251,23 @@ int cq_push(struct dev_cq *cq, const struct cqe *e, bool solicited)
 
 /* ---- emptying -------------------------------------------------------------- */
 
+/* The program polls: its last event has told it of what came until now, and of nothing later. With
+ * the lock, so that a completion either is seen by this poll or counts as later. */
+static void answer(struct dev_cq *cq)
+{
+	lock_get(&cq->lock);
+	atomic_store_explicit(&cq->answered, true, memory_order_relaxed);
+	lock_put(&cq->lock);
+}
+
 /* Moves up to n completions to wc. stamp: of the last one, or NULL. */
 static int pop(struct dev_cq *cq, int n, struct ibv_wc *wc, uint64_t *stamp)
 {
 	uint32_t tail;
 	int got = 0;
 
+	if (!atomic_load_explicit(&cq->answered, memory_order_relaxed))
+		answer(cq);
 	if (cq_looks_empty(cq))
 		return 0;
 	lock_get(&cq->lock);
@@ -347,7 +362,8 @@ static bool untold_locked(struct dev_cq *cq)
 /* A completion that came between the program's last poll and this call makes its event now: adapters
  * compare the consumer's index, which comes with the arming, with their own (the drivers mlx4_en and
  * mlx5e arm and do not poll again), and programs count on it (UCX's wake-up). By the specification
- * (11.4.2.2) only a later one would. One that had its event makes no other. */
+ * (11.4.2.2) only a later one would. What an event told of, or what came before the poll that answers
+ * it, makes no other: a program that arms before it polls would be woken for nothing. */
 void cq_arm(struct dev_cq *cq, bool solicited_only)
 {
 	lock_get(&cq->lock);
