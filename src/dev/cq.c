@@ -251,8 +251,8 @@ int cq_push(struct dev_cq *cq, const struct cqe *e, bool solicited)
 
 /* ---- emptying -------------------------------------------------------------- */
 
-/* The program polls: its last event has told it of what came until now, and of nothing later. With
- * the lock, so that a completion either is seen by this poll or counts as later. */
+/* The program polls: its last event has told it of what came until now, and of nothing later.
+ * With the lock, so that a completion either is seen by this poll or counts as later. */
 static void answer(struct dev_cq *cq)
 {
 	lock_get(&cq->lock);
@@ -359,11 +359,12 @@ static bool untold_locked(struct dev_cq *cq)
 	return upto > behind_head(cq, cq->told, n);
 }
 
-/* A completion that came between the program's last poll and this call makes its event now: adapters
- * compare the consumer's index, which comes with the arming, with their own (the drivers mlx4_en and
- * mlx5e arm and do not poll again), and programs count on it (UCX's wake-up). By the specification
- * (11.4.2.2) only a later one would. What an event told of, or what came before the poll that answers
- * it, makes no other: a program that arms before it polls would be woken for nothing. */
+/* A completion that came between the program's last poll and this call makes its event now:
+ * adapters compare the consumer's index, which comes with the arming, with their own (the
+ * drivers mlx4_en and mlx5e arm and do not poll again), and programs count on it (UCX's
+ * wake-up). By the specification (11.4.2.2) only a later one would. What an event told of, or
+ * what came before the poll that answers it, makes no other: a program that arms before it
+ * polls would be woken for nothing. */
 void cq_arm(struct dev_cq *cq, bool solicited_only)
 {
 	lock_get(&cq->lock);
