@@ -57,7 +57,8 @@ cases_openib() {
 		return
 	fi
 	openmpi "btl openib" 2 "$words"
-	[ -z "${FULL:-}" ] || openmpi "btl openib" 4 "$words"
+	# One-sided operations of more ranks stop for ever, see doc/programs.md.
+	[ -z "${FULL:-}" ] || amount=quick openmpi "btl openib, messages" 4 "$words"
 }
 
 # Over UCX, and over libfabric.
