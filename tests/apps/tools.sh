@@ -10,9 +10,9 @@ first_port 18600
 counted="-W counters/port_xmit_data,counters/port_rcv_data"
 for words in "ib_send_bw" "ib_write_bw" "ib_read_bw" "ib_send_lat"; do
 	next_port
-	pair "$where $words with counters" 30 tcp:$port "$words -d anyrdma0 -n 200 -p $port $counted" \
-		"$words -d anyrdma0 -n 200 -p $port $counted $server_addr" \
-		"counters/port_xmit_data=[0-9]+"
+	pair "$where $words with counters" 30 tcp:$port "$words -d anyrdma0 -D 1 -p $port $counted" \
+		"$words -d anyrdma0 -D 1 -p $port $counted $server_addr" \
+		"counters/port_(xmit|rcv)_data=[1-9][0-9]*"
 done
 next_port
 solo "$where a counter that is not there" 20 "ib_send_bw -d anyrdma0 -p $port -W hw_counters/none" \
