@@ -281,6 +281,9 @@ struct dev_cq {
 	_Atomic uint32_t tail; /* written under lock; read without for the emptiness test */
 	_Atomic uint32_t head_seen; /* copy of head for the same test */
 	_Atomic int armed; /* enum cq_armed; written under lock, read without by poll.c */
+	uint32_t told;	    /* behind the last completion that an event told of */
+	_Atomic bool answered; /* polled since the last event; written under lock */
+	uint32_t solicited; /* behind the last solicited completion */
 	bool overrun; /* CQ_ERR was raised; nothing more is stored */
 	bool stamped;	     /* cqe.stamp is filled in */
 	bool ignore_overrun; /* a completion too many replaces the oldest */
@@ -560,8 +563,9 @@ struct dev_qp {
 	struct ibv_qp_init_attr init;
 	uint64_t send_ops;	    /* IBV_QP_EX_WITH_* asked for */
 	struct qp_build build;
-	union ibv_gid local_gid;    /* connected: the GID of attr.ah_attr.grh.sgid_index
-				     * at the transition to RTR */
+	/* Connected: the route (route.h) of attr.ah_attr at the transition to RTR. */
+	union ibv_gid local_gid, remote_gid;
+	uint32_t local_ifindex;
 	bool made_by_cm;	    /* librdmacm brings it to INIT and brings its
 				     * connection: dev_transport.listen */
 	bool flushed;		    /* state is ERR and the queues have been flushed */

@@ -25,8 +25,10 @@ static int dir_one(int at, const char *name)
 
 int dir_make(int at, const char *path)
 {
-	int fd = -1, next;
+	int fd = openat(at, path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC), next;
 
+	if (fd >= 0 || errno != ENOENT)
+		return fd < 0 ? -errno : fd;
 	while (*path) {
 		size_t len = strcspn(path, "/");
 		char name[NAME_MAX + 1];

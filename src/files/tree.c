@@ -5,10 +5,12 @@
 #include "files/dir.h"
 #include "files/text.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <stdarg.h>
 #include <string.h>
 #include <sys/file.h>
@@ -18,9 +20,8 @@
 #define ANYRDMA_VERSION "0"
 #endif
 
-/* Files of one text for all empty slots: a table has 256. */
+/* One file for all empty slots: a table has 256. */
 #define HOLE_GID "hole_gid"
-#define HOLE_ATTR "hole_attr"
 /* What port and GIDs are, in short. */
 #define NOW "now"
 
@@ -174,9 +175,41 @@ static bool is_hole(const struct files_gid *g)
 	return !memcmp(&g->gid, &zero, sizeof(zero));
 }
 
-/* One file for each slot of the table, in three folders. */
 enum gid_file { GID_GID, GID_TYPE, GID_NDEV };
 
+static int gid_put(int dir, const char *name, const struct files_gid *g, enum gid_file what,
+		   bool eth)
+{
+	char text[64];
+
+	if (what == GID_GID)
+		return file_printf(dir, name, "%s\n", text_gid(text, &g->gid));
+	if (what == GID_TYPE)
+		return file_put(dir, name, eth ? "RoCE v2\n" : "IB/RoCE v1\n");
+	return file_printf(dir, name, "%s\n", g->ndev);
+}
+
+/* The attributes of an empty slot cannot be read. The kernel fails read(2); here there is
+ * no file. */
+static void gid_attrs_clear(int dir, const struct files_device *d)
+{
+	int fd = openat(dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	DIR *entries = fd < 0 ? NULL : fdopendir(fd);
+	struct dirent *e;
+
+	while (entries && (e = readdir(entries))) {
+		unsigned i = (unsigned)strtoul(e->d_name, NULL, 10);
+
+		if (e->d_name[0] != '.' && (i >= DEV_GIDS || is_hole(&d->gid[i])))
+			unlinkat(dir, e->d_name, 0);
+	}
+	if (entries)
+		closedir(entries);
+	else if (fd >= 0)
+		close(fd);
+}
+
+/* A file for each slot of the table, in three folders. */
 static int gids_write(int port, int state, const struct files_device *d, enum gid_file what)
 {
 	static const char *const path[] = { "gids", "gid_attrs/types", "gid_attrs/ndevs" };
@@ -185,22 +218,16 @@ static int gids_write(int port, int state, const struct files_device *d, enum gi
 
 	if (dir < 0)
 		return dir;
+	if (what != GID_GID)
+		gid_attrs_clear(dir, d);
 	for (unsigned i = 0; i < DEV_GIDS && !ret; i++) {
-		const struct files_gid *g = &d->gid[i];
-		char name[8], text[64];
+		char name[8];
 
 		snprintf(name, sizeof(name), "%u", i);
-		if (is_hole(g))
-			ret = file_share(state, what == GID_GID ? HOLE_GID : HOLE_ATTR, dir,
-					 name);
+		if (!is_hole(&d->gid[i]))
+			ret = gid_put(dir, name, &d->gid[i], what, eth);
 		else if (what == GID_GID)
-			ret = file_printf(dir, name, "%s\n", text_gid(text, &g->gid));
-		else if (what == GID_TYPE)
-			ret = file_put(dir, name, eth ? "RoCE v2\n" : "IB/RoCE v1\n");
-		else if (g->ndev[0])
-			ret = file_printf(dir, name, "%s\n", g->ndev);
-		else
-			ret = file_share(state, HOLE_ATTR, dir, name);
+			ret = file_share(state, HOLE_GID, dir, name);
 	}
 	close(dir);
 	return ret;
@@ -310,7 +337,6 @@ static void state_fill(struct out *o, const struct files_device *d)
 	(void)d;
 	put(o, "lock", "%s", "");
 	put(o, "use", "%s", "");
-	put(o, HOLE_ATTR, "%s", "");
 	put(o, HOLE_GID, "%s\n", text_gid(text, &zero));
 }
 

@@ -285,8 +285,8 @@ enum {
 
 struct rs_opts {
 	uint32_t rcvbuf, sndbuf, sq, rq, inline_max, iomaps;
-	int reuseaddr, keepalive, oobinline, nodelay, v6only, tos, broadcast;
-	int keepidle, keepcnt, keepintvl;
+	int reuseaddr, oobinline, nodelay, v6only, tos, broadcast, keepcnt, keepintvl;
+	_Atomic int keepalive, keepidle; /* read by the service thread, too */
 	struct linger linger;
 	uint64_t rcvtimeo, sndtimeo; /* ns; 0: none */
 	void *route;

@@ -325,9 +325,8 @@ static void data_sent(struct rs *rs, uint32_t seq)
 	uint32_t done = atomic_load_explicit(&rs->tx.done, memory_order_relaxed);
 
 	done += (seq - done) & 0x3fffffff;
-	if (rs->tx.buf)
-		atomic_store_explicit(&rs->tx.rd, rs->tx.pos[(done - 1) & rs->tx.mask],
-				      memory_order_relaxed);
+	atomic_store_explicit(&rs->tx.rd, rs->tx.pos[(done - 1) & rs->tx.mask],
+			      memory_order_relaxed);
 	atomic_store_explicit(&rs->tx.done, done, memory_order_release);
 }
 
