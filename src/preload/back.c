@@ -32,37 +32,52 @@ void back_begin(struct rail *r)
 	pthread_mutex_unlock(&c->tx_lock);
 }
 
+/* The next bytes that nobody has read, or of the head. 1: there are some in r->unread, 0: none
+ * yet, -1: the rsocket has ended. */
+static int take_unread(struct rail *r)
+{
+	struct conn *c = r->conn;
+	size_t want = sizeof(c->head) - c->head_got;
+	ssize_t n = want ? rs.rrecv(r->rs, c->head + c->head_got, want, MSG_DONTWAIT) :
+			   rs.rrecv(r->rs, r->unread, sizeof(r->unread), MSG_DONTWAIT);
+
+	if (n < 0 && errno == EAGAIN)
+		return 0;
+	if (n <= 0)
+		return -1;
+	if (want) {
+		c->head_got += (unsigned)n;
+		return take_unread(r);
+	}
+	r->unread_len = (size_t)n;
+	c->rx_count += (uint64_t)n;
+	return 1;
+}
+
 /* What the peer has sent and nobody has read goes back to it. rx_lock is held. True: all of
  * it has. */
 static bool return_unread(struct rail *r)
 {
-	struct conn *c = r->conn;
 	uint64_t end = atomic_load(&r->peer_end);
-	uint8_t buf[8192];
-	ssize_t n;
+	int took;
 
+	if (r->peer_gone)
+		return true;
 	if (end == RAIL_OPEN)
-		return r->peer_gone;
-	while (end != RAIL_UNSWITCHED && c->rx_count < end) {
-		if (c->head_got < sizeof(c->head)) {
-			n = rs.rrecv(r->rs, c->head + c->head_got,
-				     sizeof(c->head) - c->head_got, MSG_DONTWAIT);
-			if (n <= 0)
-				return n == 0 || errno != EAGAIN;
-			c->head_got += (unsigned)n;
-			continue;
-		}
-		n = rs.rrecv(r->rs, buf, sizeof(buf), MSG_DONTWAIT | MSG_PEEK);
-		if (n <= 0)
-			return n == 0 || errno != EAGAIN;
-		/* Taken once the peer has it. */
-		if (ctl_send(r, CTL_LEFT, 0, buf, (size_t)n))
+		return false;
+	for (;;) {
+		/* What the control socket has no room for waits here. */
+		if (r->unread_len &&
+		    ctl_send(r, CTL_LEFT, 0, r->unread, r->unread_len))
 			return r->peer_gone;
-		if (rs.rrecv(r->rs, buf, (size_t)n, MSG_DONTWAIT) != n)
-			return true;
-		c->rx_count += (uint64_t)n;
+		r->unread_len = 0;
+		if (end == RAIL_UNSWITCHED || r->conn->rx_count >= end)
+			break;
+		took = take_unread(r);
+		if (took <= 0)
+			return took < 0;
 	}
-	return ctl_send(r, CTL_LEFT_ALL, 0, NULL, 0) == 0 || r->peer_gone;
+	return ctl_send(r, CTL_LEFT_ALL, 0, NULL, 0) == 0;
 }
 
 /* What the peer has returned. True: TCP has all of it. */

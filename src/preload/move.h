@@ -43,6 +43,8 @@ struct rail {
 	size_t left_len, left_room, left_done;
 	/* The service thread's: */
 	bool ask_sent, left_sent;
+	uint8_t unread[8192]; /* has come and not been read: for the peer */
+	size_t unread_len;
 	struct rail *next, *prev;
 	struct rail *next_posted;
 	bool posted, listed; /* service.lock */
