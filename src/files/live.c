@@ -11,7 +11,7 @@
 #include "dev/gid.h"
 #include "dev/verbs.h"
 #include "files/count.h"
-#include "files/dir.h"
+#include "files/slots.h"
 #include "files/tree.h"
 
 #include <errno.h>
@@ -140,6 +140,22 @@ static bool find_locked(void)
 	if (live.use >= 0)
 		flock(live.use, LOCK_SH | LOCK_NB);
 	return true;
+}
+
+/* See dev/gid.h, whose lock is held. */
+unsigned gid_given_before(unsigned device, struct gid_slot *given)
+{
+	char stamp[512];
+	unsigned n = 0;
+	int root;
+
+	files_model_stamp(files_model_uverbs(0), stamp, sizeof(stamp));
+	root = files_tree_open(stamp);
+	if (root >= 0) {
+		n = files_slots_read(root, device, given);
+		close(root);
+	}
+	return n;
 }
 
 /* See dev/verbs.h. */
