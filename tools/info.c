@@ -81,32 +81,41 @@ static void show_gids(struct ibv_context *ctx)
 	}
 }
 
-static int show_device(void)
+static int show_device(struct ibv_device *device)
 {
 	static const char *const state[] = { "no change", "down", "init", "armed",
 					     "active", "active, deferred" };
-	struct ibv_device **list;
-	struct ibv_context *ctx;
+	struct ibv_context *ctx = verbs.open_device(device);
 	struct ibv_device_attr dev;
 	struct ibv_port_attr port = { 0 };
-	int n = 0;
 
-	list = verbs.get_device_list(&n);
-	if (!list || !n)
-		return fail(1, "the library shows no device");
-	ctx = verbs.open_device(list[0]);
 	if (!ctx)
-		return fail(1, "%s: %s", list[0]->name, strerror(errno));
+		return fail(1, "%s: %s", device->name, strerror(errno));
 	if (verbs.query_device(ctx, &dev) || verbs.query_port(ctx, 1, &port))
-		return fail(1, "%s cannot be queried", list[0]->name);
-	printf("device: %s, port 1 %s, MTU %d\n", list[0]->name,
+		return fail(1, "%s cannot be queried", device->name);
+	printf("device: %s, port 1 %s, MTU %d", device->name,
 	       port.state < sizeof(state) / sizeof(state[0]) ? state[port.state] : "?",
 	       port.active_mtu ? 128 << port.active_mtu : 0);
+	if (port.link_layer == IBV_LINK_LAYER_INFINIBAND)
+		printf(", InfiniBand, LID %u", port.lid);
+	printf("\n");
 	printf("limits: %d QPs, %d WRs each, %d SGEs, %d CQs, %d MRs, read depth %d\n",
 	       dev.max_qp, dev.max_qp_wr, dev.max_sge, dev.max_cq, dev.max_mr,
 	       dev.max_qp_rd_atom);
 	show_gids(ctx);
 	return 0;
+}
+
+static int show_devices(void)
+{
+	int n = 0, ret = 0;
+	struct ibv_device **list = verbs.get_device_list(&n);
+
+	if (!list || !n)
+		return fail(1, "the library shows no device");
+	for (int i = 0; i < n && !ret; i++)
+		ret = show_device(list[i]);
+	return ret;
 }
 
 /* Which libibverbs a program started in this environment would load. Asked in a
@@ -198,7 +207,7 @@ int cmd_info(void)
 		printf("libibverbs with `anyrdma run`: %s/libibverbs.so.1 (user backend)\n",
 		       dir);
 		if (verbs_load(dir))
-			status = show_device();
+			status = show_devices();
 	}
 	show_ways();
 	show_ports();

@@ -106,6 +106,10 @@ static const struct row table[] = {
 	  "on: survive registered memory that was unmapped, by a handler for SIGSEGV and "
 	  "SIGBUS where there is none; off: leave the signals alone",
 	  SWITCH(guard_off, "on", "off") },
+	{ "ANYRDMA_LINK", "ethernet",
+	  "link layer of the ports. ethernet: GIDs are addresses, as of RoCE v2; ib: InfiniBand, "
+	  "with LIDs that follow from IPv4 addresses",
+	  SWITCH(link_ib, "ethernet", "ib") },
 	{ "ANYRDMA_LOG", "error",
 	  "error, warn, info or debug, and after a colon the file to append to",
 	  .parse = NULL },

@@ -35,6 +35,7 @@ struct conf {
 	uint32_t devices;	 /* ANYRDMA_DEVICES: how many there are, 1 to 8 */
 	bool ports_identity;	 /* ANYRDMA_PORTS=identity */
 	bool guard_off;		 /* ANYRDMA_GUARD=off */
+	bool link_ib;		 /* ANYRDMA_LINK=ib */
 	bool pages_trust;	 /* ANYRDMA_PAGES=trust */
 	bool nofile_keep;	 /* ANYRDMA_NOFILE=keep */
 	bool strict_timeout;	 /* ANYRDMA_STRICT_TIMEOUT=1 */

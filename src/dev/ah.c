@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include "base/be.h"
+#include "base/conf.h"
 #include "base/log.h"
 #include "base/state.h"
 #include "dev/av.h"
 #include "dev/gid.h"
+#include "dev/route.h"
 #include "dev/verbs.h"
 
 #include <errno.h>
@@ -13,43 +15,11 @@
 
 static atomic_int count PROCESS_STATE;
 
-/* *source: the slot of the source GID. */
-static int ah_resolve(unsigned device, const struct ibv_ah_attr *a,
-		      struct gid_slot *source)
-{
-	static const union ibv_gid zero;
-
-	if (a->port_num != 1)
-		return log_refuse(EINVAL, "address: port %u does not exist", a->port_num);
-	if (a->sl > 15)
-		return log_refuse(EINVAL, "address: service level %u, 15 is the last",
-				  a->sl);
-	if (!a->is_global)
-		return log_refuse(
-			EINVAL,
-			"address: no global route; on Ethernet every "
-			"address needs one (is_global, grh.dgid, grh.sgid_index)");
-	if (!gid_get(device, a->grh.sgid_index, source) ||
-	    !memcmp(&source->gid, &zero, sizeof(zero)))
-		return log_refuse(EINVAL, "address: source GID index %u is empty",
-				  a->grh.sgid_index);
-	if (!memcmp(&a->grh.dgid, &zero, sizeof(zero)))
-		return log_refuse(EINVAL, "address: the destination GID is zero");
-	/* As the kernel, which finds no way from one to the other. */
-	if (!gid_is_mcast(&a->grh.dgid) &&
-	    gid_is_v4(&a->grh.dgid) != gid_is_v4(&source->gid))
-		return log_refuse(EINVAL,
-				  "address: source GID index %u is an IPv%d address, the "
-				  "destination is not",
-				  a->grh.sgid_index, gid_is_v4(&source->gid) ? 4 : 6);
-	return 0;
-}
-
 int ah_check(unsigned device, const struct ibv_ah_attr *a)
 {
-	struct gid_slot source;
+	struct dev_route route;
 
-	return ah_resolve(device, a, &source);
+	return route_find(device, a, &route);
 }
 
 /* Counts one more, unless there are as many as the device has. */
@@ -65,9 +35,9 @@ static int count_add(void)
 
 int ah_create(struct dev_pd *pd, const struct ibv_ah_attr *attr, struct dev_ah **out)
 {
-	struct gid_slot source;
+	struct dev_route route;
 	struct dev_ah *ah;
-	int ret = ah_resolve(object_device(&pd->object), attr, &source);
+	int ret = route_find(object_device(&pd->object), attr, &route);
 
 	if (!ret)
 		ret = count_add();
@@ -75,7 +45,7 @@ int ah_create(struct dev_pd *pd, const struct ibv_ah_attr *attr, struct dev_ah *
 		return ret;
 	ah = calloc(1, sizeof(*ah));
 	if (ah)
-		ah->av = av_new(attr, &source, pd_root(pd));
+		ah->av = av_new(attr, &route, pd_root(pd));
 	if (!ah || !ah->av) {
 		free(ah);
 		atomic_fetch_sub(&count, 1);
@@ -113,6 +83,8 @@ void ah_destroy(struct dev_ah *ah)
 /* The 40 bytes before a datagram have an IPv4 header in their last 20, or they are an IPv6
  * header, which has a GRH's layout (RoCE v2, A17.4.5.2). */
 enum { V4_AT = 20, V4_LEN = 20 };
+/* On InfiniBand they are a GRH (8.3). */
+enum { NEXT_HEADER_IB = 0x1b };
 
 static bool sum_is_right(const uint8_t *v4)
 {
@@ -130,6 +102,8 @@ static int header_version(const uint8_t *raw)
 {
 	const uint8_t *v4 = raw + V4_AT;
 
+	if (conf_get()->link_ib)
+		return raw[0] >> 4 == 6 ? 6 : 0;
 	if (raw[0] >> 4 != 6)
 		return v4[0] >> 4 == 4 ? 4 : 0;
 	return v4[0] == 0x45 && sum_is_right(v4) ? 4 : 6;
@@ -152,10 +126,12 @@ static void from_v4(const uint8_t *v4, struct ibv_global_route *route, union ibv
 
 static int from_v6(const uint8_t *raw, struct ibv_global_route *route, union ibv_gid *to)
 {
-	if (raw[6] != IPPROTO_UDP)
+	const uint8_t next = conf_get()->link_ib ? NEXT_HEADER_IB : IPPROTO_UDP;
+
+	if (raw[6] != next)
 		return log_refuse(EPROTONOSUPPORT,
-				  "ibv_init_ah_from_wc: next header %u, RoCE v2 has %d",
-				  raw[6], IPPROTO_UDP);
+				  "ibv_init_ah_from_wc: next header %u, not %u", raw[6],
+				  next);
 	route->traffic_class = (uint8_t)(be32_get(raw) >> 20);
 	route->hop_limit = raw[7];
 	memcpy(&route->dgid, raw + 8, 16);
@@ -193,7 +169,7 @@ int ah_init_from_wc(unsigned device, uint8_t port, const struct ibv_wc *wc,
 	int ret = 0, version;
 
 	if (!(wc->wc_flags & IBV_WC_GRH)) {
-		*attr = a; /* no address on Ethernet: ah_create() refuses it */
+		*attr = a; /* by LID; ah_create() refuses it on Ethernet */
 		return 0;
 	}
 	if (port != 1 || !grh)

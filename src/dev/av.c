@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include "dev/av.h"
 #include "dev/gid.h"
+#include "dev/route.h"
 
 #include <stdlib.h>
 
 /* Where a program leaves the hop limit zero, as the kernel's drivers do. */
 enum { HOPS_UNICAST = 64, HOPS_MCAST = 1 };
 
-struct dev_av *av_new(const struct ibv_ah_attr *attr, const struct gid_slot *source,
+struct dev_av *av_new(const struct ibv_ah_attr *attr, const struct dev_route *route,
 		      const struct dev_pd *pd)
 {
 	struct dev_av *av = calloc(1, sizeof(*av));
@@ -16,10 +17,12 @@ struct dev_av *av_new(const struct ibv_ah_attr *attr, const struct gid_slot *sou
 		return NULL;
 	atomic_init(&av->refs, 1);
 	av->attr = *attr;
+	av->attr.grh.dgid = route->dgid;
 	av->attr.grh.flow_label &= 0xfffff; /* as many bits as the header has */
-	av->sgid = source->gid;
-	av->ifindex = source->ifindex;
-	av->mcast = gid_is_mcast(&attr->grh.dgid);
+	av->sgid = route->sgid;
+	av->ifindex = route->ifindex;
+	av->local = route->local;
+	av->mcast = gid_is_mcast(&route->dgid);
 	if (!attr->grh.hop_limit)
 		av->attr.grh.hop_limit = av->mcast ? HOPS_MCAST : HOPS_UNICAST;
 	av->pd = pd;

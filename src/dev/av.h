@@ -9,9 +9,10 @@
 
 struct dev_av {
 	atomic_int refs; /* the handle, and WQEs */
-	struct ibv_ah_attr attr;
-	union ibv_gid sgid; /* of slot attr.grh.sgid_index, when the handle was made */
-	uint32_t ifindex;   /* of the same slot: the scope of link-local addresses */
+	struct ibv_ah_attr attr; /* but grh.dgid is where the route leads */
+	union ibv_gid sgid; /* of the route, as it was when the handle was made */
+	uint32_t ifindex;   /* the scope of link-local addresses */
+	bool local;	    /* InfiniBand: without a GRH */
 	bool mcast;	    /* attr.grh.dgid is a group: ff00::/8, or an IPv4 group */
 	const struct dev_pd *pd; /* pd_root() of the handle's; only to compare with */
 };
@@ -24,10 +25,10 @@ static inline bool av_serves(const struct dev_av *av, const struct dev_qp *qp)
 	return av->pd == qp->pd;
 }
 
-struct gid_slot; /* gid.h */
+struct dev_route; /* route.h */
 
-/* With one reference. source: slot attr->grh.sgid_index. NULL: no memory. */
-struct dev_av *av_new(const struct ibv_ah_attr *attr, const struct gid_slot *source,
+/* With one reference. route: that of attr. NULL: no memory. */
+struct dev_av *av_new(const struct ibv_ah_attr *attr, const struct dev_route *route,
 		      const struct dev_pd *pd);
 
 static inline void av_get(struct dev_av *av)

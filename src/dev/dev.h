@@ -560,8 +560,9 @@ struct dev_qp {
 	struct ibv_qp_init_attr init;
 	uint64_t send_ops;	    /* IBV_QP_EX_WITH_* asked for */
 	struct qp_build build;
-	union ibv_gid local_gid;    /* connected: the GID of attr.ah_attr.grh.sgid_index
-				     * at the transition to RTR */
+	/* Connected: the route (route.h) of attr.ah_attr at the transition to RTR. */
+	union ibv_gid local_gid, remote_gid;
+	uint32_t local_ifindex;
 	bool made_by_cm;	    /* librdmacm brings it to INIT and brings its
 				     * connection: dev_transport.listen */
 	bool flushed;		    /* state is ERR and the queues have been flushed */

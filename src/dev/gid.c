@@ -8,7 +8,10 @@
 #include "base/state.h"
 #include "dev/dev.h"
 #include "dev/gid_table.h"
+#include "dev/lid.h"
+#include "dev/verbs.h"
 
+#include <endian.h>
 #include <errno.h>
 #include <netinet/in.h>
 #include <stdlib.h>
@@ -24,6 +27,11 @@ static struct lock gid_lock PROCESS_STATE = LOCK_INIT;
 /* Under gid_lock. */
 static struct gid_table *tables[DEV_DEVICES] PROCESS_STATE; /* NULL: not read yet */
 static struct gid_deal deal PROCESS_STATE;
+/* What a port with the link layer InfiniBand is known by. */
+static struct port {
+	uint16_t lid;	     /* 0: none */
+	struct gid_slot at;  /* the address that it follows from */
+} ports[DEV_DEVICES] PROCESS_STATE;
 static bool loaded PROCESS_STATE;
 static bool watching PROCESS_STATE;
 static void (*watchers[MAX_WATCHERS])(void) PROCESS_STATE;
@@ -59,19 +67,73 @@ static int merge_locked(unsigned device, const struct nl_host *h)
 	return tables[device] ? gid_table_merge(tables[device], h, &share) : -ENOMEM;
 }
 
-/* *changed: a bit for each device of whose table a slot has. 0 or -errno: a table stays as it
- * is. */
-static int load_locked(unsigned *changed)
+/* The first IPv4 address, loopback last; the one that it was, as long as that is as good. */
+static const struct gid_slot *address_of_port(const struct gid_table *t, const struct port *p)
+{
+	const struct gid_slot *first = NULL;
+
+	for (unsigned i = t->count; i-- > 0;) {
+		const struct gid_slot *s = &t->slot[i];
+
+		if (!gid_is_v4(&s->gid))
+			continue;
+		if (s->loopback && first && !first->loopback)
+			continue;
+		if (p->lid && !s->loopback && !memcmp(&s->gid, &p->at.gid, sizeof(s->gid)))
+			return s;
+		first = s;
+	}
+	return first;
+}
+
+/* Another port of the process has this LID with another address. */
+static bool lid_is_taken(unsigned device, uint16_t lid, const union ibv_gid *gid)
+{
+	for (unsigned i = 0; i < device; i++)
+		if (ports[i].lid == lid && memcmp(&ports[i].at.gid, gid, sizeof(*gid)))
+			return true;
+	return false;
+}
+
+/* True: it is another one. */
+static bool lid_update_locked(unsigned device)
+{
+	struct port *p = &ports[device], old = *p;
+	const struct gid_slot *s = address_of_port(table_of(device), p);
+	const uint8_t *v4 = s ? s->gid.raw + 12 : NULL;
+
+	*p = (struct port){ 0 };
+	if (s) {
+		p->at = *s;
+		p->lid = lid_of_gid(&s->gid);
+		if (p->lid && lid_is_taken(device, p->lid, &s->gid))
+			p->lid = 0;
+	}
+	if (memcmp(&p->at.gid, &old.at.gid, sizeof(old.at.gid)) && s && !p->lid)
+		log_error("ANYRDMA_LINK=ib: device %u gets no LID: its address is "
+			  "%u.%u.%u.%u, whose low 16 bits %s; ANYRDMA_ADDR can name another "
+			  "one, and 127.0.0.1 will do on one host",
+			  device, v4[0], v4[1], v4[2], v4[3],
+			  lid_of_gid(&s->gid) ? "another device's other address has, too" :
+						"are not from 1 to 0xbfff");
+	return p->lid != old.lid;
+}
+
+/* *changed: a bit for each device of whose table a slot has; *relid: that has another LID. 0
+ * or -errno: a table stays as it is. */
+static int load_locked(unsigned *changed, unsigned *relid)
 {
 	struct nl_host h;
 	int ret = nl_host_read(&h);
 
-	*changed = 0;
+	*changed = *relid = 0;
 	if (!ret) {
 		gid_deal(&deal, &h, conf_get()->addr, conf_get()->devices);
 		for (unsigned i = 0; i < conf_get()->devices && ret >= 0; i++) {
 			ret = merge_locked(i, &h);
 			*changed |= (unsigned)(ret > 0) << i;
+			if (conf_get()->link_ib)
+				*relid |= (unsigned)lid_update_locked(i) << i;
 		}
 		nl_host_free(&h);
 	}
@@ -86,21 +148,77 @@ static int load_locked(unsigned *changed)
 /* Locks, and reads the host on first use. */
 static void table_get(void) ACQUIRE(gid_lock)
 {
-	unsigned changed;
+	unsigned changed, relid;
 
 	lock_get(&gid_lock);
 	if (!loaded)
-		load_locked(&changed);
+		load_locked(&changed, &relid);
+}
+
+/* The index of the first address: on InfiniBand it is behind the GID of the port. */
+static unsigned first_index(void)
+{
+	return conf_get()->link_ib ? 1 : 0;
 }
 
 bool gid_get(unsigned device, unsigned i, struct gid_slot *out)
 {
+	unsigned first = first_index();
+
 	if (i >= DEV_GIDS)
 		return false;
 	table_get();
-	*out = table_of(device)->slot[i];
+	if (i >= first)
+		*out = table_of(device)->slot[i - first];
+	else if (device < DEV_DEVICES && ports[device].lid)
+		*out = ports[device].at;
+	else
+		memset(out, 0, sizeof(*out));
 	lock_put(&gid_lock);
 	return true;
+}
+
+bool gid_shown(unsigned device, unsigned i, union ibv_gid *out)
+{
+	const uint64_t guid = device_guid(device);
+	struct gid_slot s;
+
+	if (!gid_get(device, i, &s))
+		return false;
+	*out = s.gid;
+	if (i < first_index()) {
+		out->global.subnet_prefix = htobe64(0xfe80ull << 48);
+		out->global.interface_id = guid;
+	}
+	return true;
+}
+
+uint16_t gid_lid(unsigned device)
+{
+	uint16_t lid;
+
+	table_get();
+	lid = device < DEV_DEVICES ? ports[device].lid : 0;
+	lock_put(&gid_lock);
+	return lid;
+}
+
+bool gid_of_lid(unsigned device, uint16_t lid, struct gid_slot *from, union ibv_gid *to)
+{
+	bool ours = false, has;
+
+	table_get();
+	*from = ports[device].at;
+	has = ports[device].lid != 0;
+	for (unsigned i = 0; i < DEV_DEVICES && !ours; i++) {
+		ours = ports[i].lid == lid;
+		if (ours)
+			*to = ports[i].at.gid;
+	}
+	lock_put(&gid_lock);
+	if (has && !ours)
+		lid_to_gid(&from->gid, lid, to);
+	return has;
 }
 
 unsigned gid_count(unsigned device)
@@ -108,7 +226,7 @@ unsigned gid_count(unsigned device)
 	unsigned n;
 
 	table_get();
-	n = table_of(device)->count;
+	n = table_of(device)->count + first_index();
 	lock_put(&gid_lock);
 	return n;
 }
@@ -133,7 +251,8 @@ enum ibv_mtu gid_active_mtu(unsigned device)
 	table_get();
 	m = table_of(device)->active_mtu;
 	lock_put(&gid_lock);
-	return m;
+	/* Every InfiniBand port has that, and programs rely on it; IP cuts it where it has to. */
+	return conf_get()->link_ib && m < IBV_MTU_2048 ? IBV_MTU_2048 : m;
 }
 
 bool gid_port_active(unsigned device)
@@ -164,7 +283,7 @@ int gid_index(unsigned device, const union ibv_gid *gid, uint32_t ifindex)
 	table_get();
 	found = find_gid(table_of(device), gid, ifindex);
 	lock_put(&gid_lock);
-	return found;
+	return found < 0 ? found : found + (int)first_index();
 }
 
 bool gid_find(const union ibv_gid *gid, struct gid_slot *out)
@@ -215,7 +334,7 @@ int gid_of_addr(unsigned device, const struct sockaddr *sa)
 	table_get();
 	found = find_addr(table_of(device), sa);
 	lock_put(&gid_lock);
-	return found;
+	return found < 0 ? found : found + (int)first_index();
 }
 
 int gid_device(const struct sockaddr *sa)
@@ -316,14 +435,14 @@ static void tell(unsigned device, bool was_active, bool active, bool changed)
 void gid_refresh(void)
 {
 	void (*call[MAX_WATCHERS])(void);
-	unsigned changed, was_active, active;
+	unsigned changed, relid, was_active, active;
 	bool was_loaded;
 	int ret;
 
 	lock_get(&gid_lock);
 	was_loaded = loaded;
 	was_active = active_locked();
-	ret = load_locked(&changed);
+	ret = load_locked(&changed, &relid);
 	active = active_locked();
 	memcpy(call, watchers, sizeof(call));
 	lock_put(&gid_lock);
@@ -333,6 +452,9 @@ void gid_refresh(void)
 		return;
 	for (unsigned i = 0; i < DEV_DEVICES; i++)
 		tell(i, was_active >> i & 1, active >> i & 1, changed >> i & 1);
+	for (unsigned i = 0; i < DEV_DEVICES; i++)
+		if (relid >> i & 1)
+			async_port(i, IBV_EVENT_LID_CHANGE);
 	if (!changed)
 		return;
 	for (unsigned i = 0; i < MAX_WATCHERS && call[i]; i++)

@@ -15,8 +15,17 @@ struct gid_slot {
 };
 
 /* Copies slot i of the device's table; false when i is outside the table. Reads the host's
- * addresses on first use. */
+ * addresses on first use. On InfiniBand slot 0 is the port's: the address that its LID follows
+ * from, or a hole. */
 bool gid_get(unsigned device, unsigned i, struct gid_slot *out);
+/* What applications see there: the same GID, and on InfiniBand in slot 0 that of the port,
+ * fe80::/64 with the GUID. */
+bool gid_shown(unsigned device, unsigned i, union ibv_gid *out);
+
+/* InfiniBand: the LID of the device's port; 0: none. */
+uint16_t gid_lid(unsigned device);
+/* The port's address, and that of another LID. False: the port has no LID. */
+bool gid_of_lid(unsigned device, uint16_t lid, struct gid_slot *from, union ibv_gid *to);
 unsigned gid_count(unsigned device); /* used prefix of the table */
 
 /* Slot of an address in the device's table: index, or -ENODEV. 127.0.0.0/8 all map to the

@@ -121,6 +121,8 @@ struct anyrdma_interface {
 	int (*gid_of_addr)(unsigned device, const struct sockaddr *sa);
 	void (*gid_from_addr)(const struct sockaddr *sa, union ibv_gid *gid);
 	enum ibv_mtu (*active_mtu)(unsigned device);
+	/* dev/lid.h: for ANYRDMA_LINK=ib */
+	uint16_t (*lid_of_gid)(const union ibv_gid *gid);
 	/* As ibv_get_device_guid() says. */
 	uint64_t (*device_guid)(unsigned device);
 	/* cb runs in the loop thread after any change of the GID table. */

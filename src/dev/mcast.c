@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include "dev/mcast.h"
+#include "base/conf.h"
 #include "base/log.h"
 #include "base/state.h"
 #include "dev/gid.h"
+#include "dev/lid.h"
 #include "dev/transport.h"
 
 #include <arpa/inet.h>
@@ -183,6 +185,10 @@ int mcast_attach(struct dev_qp *qp, const union ibv_gid *gid, uint16_t lid)
 				  type != IBV_QPT_UD ?
 					  "only UD QPs are attached to groups" :
 					  gid_text(gid, text));
+	/* The kernel looks at the LID on InfiniBand alone. */
+	if (conf_get()->link_ib && !lid_is_group(lid))
+		return log_refuse(EINVAL, "ibv_attach_mcast: QP 0x%x: LID 0x%x is none of a group",
+				  qp->qp.qp_num, lid);
 	if (!transport_choose(type)->mcast_attach)
 		return log_refuse(EOPNOTSUPP, "ibv_attach_mcast: no multicast");
 	lock_get(&qp->modify_lock);

@@ -7,6 +7,7 @@
 #include "dev/gid.h"
 #include "dev/mcast.h"
 #include "dev/qpn.h"
+#include "dev/route.h"
 #include "dev/share.h"
 #include "dev/transport.h"
 #include "dev/verbs.h"
@@ -150,22 +151,35 @@ static int enter_init(struct dev_qp *qp)
 	return ret;
 }
 
+/* It may have gone since the attributes were checked. */
+static int route_set_locked(struct dev_qp *qp)
+{
+	struct dev_route r;
+	int ret = route_find(qp->device, &qp->attr.ah_attr, &r);
+
+	lock_assert_held(&qp->lock);
+	if (ret)
+		return ret;
+	qp->local_gid = r.sgid;
+	qp->remote_gid = r.dgid;
+	qp->local_ifindex = r.ifindex;
+	return 0;
+}
+
 static int enter_rtr(struct dev_qp *qp) REQUIRES(qp->modify_lock);
 
 static int enter_rtr(struct dev_qp *qp)
 {
 	const struct dev_transport *tr = transport_choose(qp->qp.qp_type);
-	struct gid_slot s;
-	int ret;
+	int ret = 0;
 
 	lock_get(&qp->lock);
-	if (qp_type_is_connected(qp->qp.qp_type)) {
-		gid_get(qp->device, qp->attr.ah_attr.grh.sgid_index, &s);
-		qp->local_gid = s.gid;
-	}
+	if (qp_type_is_connected(qp->qp.qp_type))
+		ret = route_set_locked(qp);
 	qp->tr = tr;
 	lock_put(&qp->lock);
-	ret = tr->attach(qp);
+	if (!ret)
+		ret = tr->attach(qp);
 	if (!ret) {
 		ret = mcast_enter_locked(qp);
 		if (!ret)
@@ -318,7 +332,7 @@ static int masks_check(const struct dev_qp *qp, int mask, enum ibv_qp_state cur,
 static int sqd_check(const struct dev_qp *qp, const struct ibv_qp_attr *a, int mask,
 		     enum ibv_qp_state next)
 {
-	struct gid_slot s;
+	struct dev_route r;
 
 	if (next == IBV_QPS_ERR || next == IBV_QPS_RESET)
 		return 0;
@@ -329,9 +343,10 @@ static int sqd_check(const struct dev_qp *qp, const struct ibv_qp_attr *a, int m
 				  qp->qp.qp_num);
 	if (!(mask & IBV_QP_AV))
 		return 0;
-	gid_get(qp->device, a->ah_attr.grh.sgid_index, &s);
-	if (memcmp(&s.gid, &qp->local_gid, sizeof(s.gid)) ||
-	    memcmp(&a->ah_attr.grh.dgid, &qp->attr.ah_attr.grh.dgid, sizeof(s.gid)))
+	if (route_find(qp->device, &a->ah_attr, &r))
+		return -EINVAL;
+	if (memcmp(&r.sgid, &qp->local_gid, sizeof(r.sgid)) ||
+	    memcmp(&r.dgid, &qp->remote_gid, sizeof(r.dgid)))
 		return log_refuse(EOPNOTSUPP,
 				  "ibv_modify_qp: QP 0x%x: a connection cannot move to "
 				  "other addresses",

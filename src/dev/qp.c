@@ -337,6 +337,7 @@ void qp_clear_locked(struct dev_qp *qp)
 	qp->flushed = qp->comm_est_sent = qp->sqd_armed = qp->recv_awaited = false;
 	memset(&qp->attr, 0, sizeof(qp->attr));
 	memset(&qp->local_gid, 0, sizeof(qp->local_gid));
+	memset(&qp->remote_gid, 0, sizeof(qp->remote_gid));
 }
 
 /* handle_gone: qp_handle_fini() was called before (XRC). */

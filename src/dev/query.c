@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "base/state.h"
 #include "dev/gid.h"
+#include "dev/lid.h"
 #include "dev/verbs.h"
 
 #include <arpa/inet.h>
@@ -141,6 +142,18 @@ static int port_check(uint32_t port, const char *call)
 	return 0;
 }
 
+/* Without a LID it is as one to which no subnet manager has come yet. */
+static void port_ib(unsigned device, struct ibv_port_attr *a)
+{
+	a->link_layer = IBV_LINK_LAYER_INFINIBAND;
+	a->lid = gid_lid(device);
+	if (a->lid)
+		a->sm_lid = LID_SM;
+	else if (a->state == IBV_PORT_ACTIVE)
+		a->state = IBV_PORT_INIT;
+	a->subnet_timeout = 18; /* as OpenSM sets it: about a second */
+}
+
 int query_port(unsigned device, uint8_t port, struct ibv_port_attr *attr, size_t size)
 {
 	struct ibv_port_attr a;
@@ -155,15 +168,20 @@ int query_port(unsigned device, uint8_t port, struct ibv_port_attr *attr, size_t
 	a.max_mtu = IBV_MTU_4096;
 	a.active_mtu = gid_active_mtu(device);
 	a.gid_tbl_len = DEV_GIDS;
-	a.port_cap_flags = IBV_PORT_CM_SUP | IBV_PORT_IP_BASED_GIDS;
+	a.port_cap_flags = IBV_PORT_CM_SUP;
 	a.max_msg_sz = DEV_MAX_MSG;
 	a.pkey_tbl_len = 1;
 	a.max_vl_num = 1;
 	a.active_width = 2; /* 4x */
 	a.active_speed = 4; /* 10 Gb/s a lane: the order of a loopback TCP stream */
 	a.phys_state = active ? 5 : 3; /* LinkUp, Disabled */
-	a.link_layer = IBV_LINK_LAYER_ETHERNET;
-	a.flags = IBV_QPF_GRH_REQUIRED;
+	if (conf_get()->link_ib) {
+		port_ib(device, &a);
+	} else {
+		a.port_cap_flags |= IBV_PORT_IP_BASED_GIDS;
+		a.link_layer = IBV_LINK_LAYER_ETHERNET;
+		a.flags = IBV_QPF_GRH_REQUIRED;
+	}
 	memset(attr, 0, size);
 	memcpy(attr, &a, size < sizeof(a) ? size : sizeof(a));
 	return 0;
@@ -171,15 +189,15 @@ int query_port(unsigned device, uint8_t port, struct ibv_port_attr *attr, size_t
 
 int query_gid(unsigned device, uint32_t port, uint32_t index, union ibv_gid *gid)
 {
-	struct gid_slot s;
 	int ret = port_check(port, "ibv_query_gid");
+	union ibv_gid shown;
 
 	if (ret)
 		return ret;
-	if (!gid_get(device, index, &s))
+	if (!gid_shown(device, index, &shown))
 		return log_refuse(EINVAL, "ibv_query_gid: index %u, the table has %d",
 				  index, DEV_GIDS);
-	*gid = s.gid;
+	*gid = shown;
 	return 0;
 }
 
@@ -187,21 +205,24 @@ static int gid_entry(unsigned device, uint32_t port, uint32_t index,
 		     struct ibv_gid_entry *e)
 {
 	static const union ibv_gid zero;
+	const bool ib = conf_get()->link_ib;
+	union ibv_gid shown;
 	struct gid_slot s;
 	int ret = port_check(port, "ibv_query_gid_ex");
 
 	if (ret)
 		return ret;
-	if (!gid_get(device, index, &s))
+	if (!gid_get(device, index, &s) || !gid_shown(device, index, &shown))
 		return log_refuse(EINVAL, "ibv_query_gid_ex: index %u, the table has %d",
 				  index, DEV_GIDS);
-	if (!memcmp(&s.gid, &zero, sizeof(zero)))
+	if (!memcmp(&shown, &zero, sizeof(zero)))
 		return -ENODATA;
-	*e = (struct ibv_gid_entry){ .gid = s.gid,
+	*e = (struct ibv_gid_entry){ .gid = shown,
 				     .gid_index = index,
 				     .port_num = port,
-				     .gid_type = IBV_GID_TYPE_ROCE_V2,
-				     .ndev_ifindex = s.ifindex };
+				     .gid_type = ib ? IBV_GID_TYPE_IB :
+						      IBV_GID_TYPE_ROCE_V2,
+				     .ndev_ifindex = ib ? 0 : s.ifindex };
 	return 0;
 }
 
@@ -253,7 +274,7 @@ int query_gid_type(unsigned device, uint32_t port, uint32_t index, unsigned int 
 	int ret = query_gid(device, port, index, &gid);
 
 	if (!ret)
-		*type = 1;
+		*type = conf_get()->link_ib ? 0 : 1;
 	return ret;
 }
 

@@ -16,15 +16,16 @@
 
 static void read_gids(unsigned number, struct files_device *d)
 {
+	const bool ib = conf_get()->link_ib;
+
 	for (unsigned i = 0; i < DEV_GIDS; i++) {
 		struct files_gid *g = &d->gid[i];
 		struct gid_slot s;
 
-		if (!gid_get(number, i, &s))
+		if (!gid_get(number, i, &s) || !gid_shown(number, i, &g->gid))
 			continue;
-		g->gid = s.gid;
 		g->loopback = s.loopback;
-		if (!s.ifindex || !if_indextoname(s.ifindex, g->ndev))
+		if (ib || !s.ifindex || !if_indextoname(s.ifindex, g->ndev))
 			g->ndev[0] = 0;
 	}
 }
@@ -60,7 +61,8 @@ void files_model_stamp(unsigned uverbs, char *text, size_t size)
 {
 	const struct conf *c = conf_get();
 
-	snprintf(text, size, "%s %s*%u uverbs%u %016" PRIx64 " name=%s addr=%s",
+	snprintf(text, size, "%s %s*%u uverbs%u %016" PRIx64 " link=%s name=%s addr=%s",
 		 ANYRDMA_VERSION, device_get(0)->name, device_count(), uverbs,
-		 device_guid(0), c->name ? c->name : "", c->addr ? c->addr : "");
+		 device_guid(0), c->link_ib ? "ib" : "ethernet", c->name ? c->name : "",
+		 c->addr ? c->addr : "");
 }

@@ -5,6 +5,7 @@
 #include "base/fdset.h"
 #include "dev/dev.h"
 #include "dev/gid.h"
+#include "dev/lid.h"
 #include "dev/verbs.h"
 #include "rc/match.h"
 #include "rc/stream.h"
@@ -37,6 +38,7 @@ static const struct anyrdma_interface table = {
 	.gid_from_addr = gid_from_addr,
 	.active_mtu = gid_active_mtu,
 	.device_guid = device_guid,
+	.lid_of_gid = lid_of_gid,
 	.gid_watch = gid_watch,
 	.fatal_watch = fatal_watch,
 	.fatal_renew = fatal_renew,

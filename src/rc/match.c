@@ -437,7 +437,7 @@ int match_attach(struct dev_qp *qp)
 	struct stream_key key = {
 		.local_qpn = qp->qp.qp_num,
 		.remote_qpn = qp->attr.dest_qp_num,
-		.remote_gid = qp->attr.ah_attr.grh.dgid,
+		.remote_gid = qp->remote_gid,
 		.unreliable = qp->qp.qp_type == IBV_QPT_UC,
 	};
 	struct rc_arrival *in = NULL;

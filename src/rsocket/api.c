@@ -25,8 +25,10 @@ static int get(int fd, enum obj_kind kind, void *out)
 		return -EBADF;
 	if (obj_is_dead(o))
 		ret = -ECONNRESET;
-	else if (o->kind != kind)
+	else if (o->kind == OBJ_EPOLL)
 		ret = -ENOTSOCK;
+	else if (kind == OBJ_STREAM && o->kind != kind)
+		ret = -EOPNOTSUPP;
 	if (ret)
 		table_put(o);
 	else
@@ -46,6 +48,18 @@ static int get(int fd, enum obj_kind kind, void *out)
 		edge(ret_);                                                      \
 	})
 
+/* The same for both kinds: STREAM's and DGRAM's way. */
+#define SOCKET_CALL(fd, stream, dgram)                                           \
+	({                                                                       \
+		struct rs *rs;                                                   \
+		ssize_t ret_ = get(fd, OBJ_DGRAM, &rs);                          \
+		if (!ret_) {                                                     \
+			ret_ = rs->dg ? (ssize_t)(dgram) : (ssize_t)(stream);    \
+			table_put(&rs->obj);                                     \
+		}                                                                \
+		edge(ret_);                                                      \
+	})
+
 int rsocket(int domain, int type, int protocol)
 {
 	int flags = type & (SOCK_NONBLOCK | SOCK_CLOEXEC), ret;
@@ -54,15 +68,19 @@ int rsocket(int domain, int type, int protocol)
 	type &= ~flags;
 	if (domain != AF_INET && domain != AF_INET6 && domain != AF_IB)
 		return (int)edge(-ENOTSUP);
-	if (type != SOCK_STREAM || (protocol && protocol != IPPROTO_TCP))
-		return (int)edge(-ENOTSUP);
-	ret = rs_new(domain, flags, &rs);
+	if (type == SOCK_STREAM && (!protocol || protocol == IPPROTO_TCP))
+		ret = rs_new(domain, flags, &rs);
+	else if (type == SOCK_DGRAM && (!protocol || protocol == IPPROTO_UDP))
+		ret = dgram_new(domain, flags, &rs);
+	else
+		ret = -ENOTSUP;
 	return (int)edge(ret ? ret : rs->obj.fd);
 }
 
 int rbind(int socket, const struct sockaddr *addr, socklen_t addrlen)
 {
-	return (int)STREAM_CALL(socket, rs_bind(rs, addr, addrlen));
+	return (int)SOCKET_CALL(socket, rs_bind(rs, addr, addrlen),
+				bind(socket, addr, addrlen) ? -errno : 0);
 }
 
 int rlisten(int socket, int backlog)
@@ -89,12 +107,13 @@ int raccept(int socket, struct sockaddr *addr, socklen_t *addrlen)
 
 int rconnect(int socket, const struct sockaddr *addr, socklen_t addrlen)
 {
-	return (int)STREAM_CALL(socket, rs_connect(rs, addr, addrlen));
+	return (int)SOCKET_CALL(socket, rs_connect(rs, addr, addrlen),
+				dgram_connect(rs, addr, addrlen));
 }
 
 int rshutdown(int socket, int how)
 {
-	return (int)STREAM_CALL(socket, rs_shutdown(rs, how));
+	return (int)SOCKET_CALL(socket, rs_shutdown(rs, how), rs_shutdown(rs, how));
 }
 
 int rclose(int socket)
@@ -104,18 +123,27 @@ int rclose(int socket)
 
 	if (!o)
 		return (int)edge(-EBADF);
-	ret = rs_close((struct rs *)o);
+	ret = o->kind == OBJ_EPOLL ? ep_close(o) : rs_close((struct rs *)o);
 	table_put(o);
 	return (int)edge(ret);
 }
 
 /* ---- data --------------------------------------------------------------------------- */
 
+/* A plain receive, from whomever. */
+static ssize_t dgram_get(struct rs *rs, const struct iovec *v, size_t n, int flags)
+{
+	struct dgram_from from;
+
+	return dgram_recvv(rs, v, n, flags, &from);
+}
+
 ssize_t rrecv(int socket, void *buf, size_t len, int flags)
 {
 	struct iovec v = { buf, len };
 
-	return STREAM_CALL(socket, rs_recvv(rs, &v, 1, flags));
+	return SOCKET_CALL(socket, rs_recvv(rs, &v, 1, flags),
+			   dgram_get(rs, &v, 1, flags));
 }
 
 static ssize_t recv_from(struct rs *rs, const struct iovec *v, int flags,
@@ -128,12 +156,38 @@ static ssize_t recv_from(struct rs *rs, const struct iovec *v, int flags,
 	return ret;
 }
 
+static ssize_t dgram_from(struct rs *rs, const struct iovec *v, int flags,
+			  struct sockaddr *addr, socklen_t *len)
+{
+	struct dgram_from from;
+	ssize_t ret = dgram_recvv(rs, v, 1, flags, &from);
+
+	if (ret >= 0 && addr && len)
+		name_copy((struct sockaddr *)&from.src, addr, len);
+	return ret;
+}
+
 ssize_t rrecvfrom(int socket, void *buf, size_t len, int flags,
 		  struct sockaddr *src_addr, socklen_t *addrlen)
 {
 	struct iovec v = { buf, len };
 
-	return STREAM_CALL(socket, recv_from(rs, &v, flags, src_addr, addrlen));
+	return SOCKET_CALL(socket, recv_from(rs, &v, flags, src_addr, addrlen),
+			   dgram_from(rs, &v, flags, src_addr, addrlen));
+}
+
+static ssize_t dgram_msg(struct rs *rs, struct msghdr *msg, int flags)
+{
+	struct dgram_from from;
+	ssize_t ret = dgram_recvv(rs, msg->msg_iov, msg->msg_iovlen, flags, &from);
+
+	if (ret < 0)
+		return ret;
+	if (msg->msg_name)
+		name_copy((struct sockaddr *)&from.src, msg->msg_name, &msg->msg_namelen);
+	if (from.truncated)
+		msg->msg_flags |= MSG_TRUNC;
+	return ret;
 }
 
 static ssize_t recv_msg(struct rs *rs, struct msghdr *msg, int flags)
@@ -143,20 +197,23 @@ static ssize_t recv_msg(struct rs *rs, struct msghdr *msg, int flags)
 	if (msg->msg_iovlen > IOV_MAX)
 		return -EMSGSIZE;
 	msg->msg_flags = 0;
+	if (rs->dg)
+		return dgram_msg(rs, msg, flags);
 	msg->msg_namelen = 0;
 	return rs_recvv(rs, msg->msg_iov, msg->msg_iovlen, flags);
 }
 
 ssize_t rrecvmsg(int socket, struct msghdr *msg, int flags)
 {
-	return STREAM_CALL(socket, recv_msg(rs, msg, flags));
+	return SOCKET_CALL(socket, recv_msg(rs, msg, flags), recv_msg(rs, msg, flags));
 }
 
 ssize_t rsend(int socket, const void *buf, size_t len, int flags)
 {
 	struct iovec v = { (void *)buf, len };
 
-	return STREAM_CALL(socket, rs_sendv(rs, &v, 1, flags));
+	return SOCKET_CALL(socket, rs_sendv(rs, &v, 1, flags),
+			   dgram_sendv(rs, &v, 1, flags, NULL, 0));
 }
 
 ssize_t rsendto(int socket, const void *buf, size_t len, int flags,
@@ -164,10 +221,11 @@ ssize_t rsendto(int socket, const void *buf, size_t len, int flags,
 {
 	struct iovec v = { (void *)buf, len };
 
-	return STREAM_CALL(socket, dest_addr || addrlen ?
-					   (rs_state(rs) == RS_CONNECTED ? -EISCONN :
-									   -ENOTCONN) :
-					   rs_sendv(rs, &v, 1, flags));
+	return SOCKET_CALL(socket,
+			   dest_addr || addrlen ? (rs_state(rs) == RS_CONNECTED ?
+							   -EISCONN : -ENOTCONN) :
+						  rs_sendv(rs, &v, 1, flags),
+			   dgram_sendv(rs, &v, 1, flags, dest_addr, addrlen));
 }
 
 static ssize_t send_msg(struct rs *rs, const struct msghdr *msg, int flags)
@@ -176,12 +234,15 @@ static ssize_t send_msg(struct rs *rs, const struct msghdr *msg, int flags)
 		return -ENOTSUP;
 	if (msg->msg_iovlen > IOV_MAX)
 		return -EMSGSIZE;
+	if (rs->dg)
+		return dgram_sendv(rs, msg->msg_iov, msg->msg_iovlen, flags, msg->msg_name,
+				   msg->msg_namelen);
 	return rs_sendv(rs, msg->msg_iov, msg->msg_iovlen, flags);
 }
 
 ssize_t rsendmsg(int socket, const struct msghdr *msg, int flags)
 {
-	return STREAM_CALL(socket, send_msg(rs, msg, flags));
+	return SOCKET_CALL(socket, send_msg(rs, msg, flags), send_msg(rs, msg, flags));
 }
 
 ssize_t rread(int socket, void *buf, size_t count)
@@ -201,16 +262,21 @@ static bool iov_bad(const struct iovec *iov, int n)
 
 ssize_t rreadv(int socket, const struct iovec *iov, int iovcnt)
 {
-	return STREAM_CALL(socket, iov_bad(iov, iovcnt) ?
-					   -EINVAL :
-					   rs_recvv(rs, iov, (size_t)iovcnt, 0));
+	return SOCKET_CALL(socket,
+			   iov_bad(iov, iovcnt) ? -EINVAL :
+						  rs_recvv(rs, iov, (size_t)iovcnt, 0),
+			   iov_bad(iov, iovcnt) ? -EINVAL :
+						  dgram_get(rs, iov, (size_t)iovcnt, 0));
 }
 
 ssize_t rwritev(int socket, const struct iovec *iov, int iovcnt)
 {
-	return STREAM_CALL(socket, iov_bad(iov, iovcnt) ?
-					   -EINVAL :
-					   rs_sendv(rs, iov, (size_t)iovcnt, 0));
+	return SOCKET_CALL(socket,
+			   iov_bad(iov, iovcnt) ? -EINVAL :
+						  rs_sendv(rs, iov, (size_t)iovcnt, 0),
+			   iov_bad(iov, iovcnt) ? -EINVAL :
+						  dgram_sendv(rs, (struct iovec *)iov,
+							      (size_t)iovcnt, 0, NULL, 0));
 }
 
 /* ---- waiting ------------------------------------------------------------------------ */
@@ -252,23 +318,49 @@ int rselect(int nfds, fd_set *readfds, fd_set *writefds, fd_set *exceptfds,
 
 int rgetpeername(int socket, struct sockaddr *addr, socklen_t *addrlen)
 {
-	return (int)STREAM_CALL(socket, rs_name(rs, true, addr, addrlen));
+	return (int)SOCKET_CALL(socket, rs_name(rs, true, addr, addrlen),
+				dgram_name(rs, true, addr, addrlen));
 }
 
 int rgetsockname(int socket, struct sockaddr *addr, socklen_t *addrlen)
 {
-	return (int)STREAM_CALL(socket, rs_name(rs, false, addr, addrlen));
+	return (int)SOCKET_CALL(socket, rs_name(rs, false, addr, addrlen),
+				dgram_name(rs, false, addr, addrlen));
+}
+
+/* Those of the kernel's are the UDP socket's; times are ours. */
+static bool is_ours(int level, int name)
+{
+	return level == SOL_RDMA ||
+	       (level == SOL_SOCKET && (name == SO_RCVTIMEO || name == SO_SNDTIMEO));
+}
+
+static int dgram_setsockopt(struct rs *rs, int level, int name, const void *val,
+			    socklen_t len)
+{
+	if (is_ours(level, name))
+		return rs_setsockopt(rs, level, name, val, len);
+	return setsockopt(rs->obj.fd, level, name, val, len) ? -errno : 0;
+}
+
+static int dgram_getsockopt(struct rs *rs, int level, int name, void *val, socklen_t *len)
+{
+	if (is_ours(level, name))
+		return rs_getsockopt(rs, level, name, val, len);
+	return getsockopt(rs->obj.fd, level, name, val, len) ? -errno : 0;
 }
 
 int rsetsockopt(int socket, int level, int optname, const void *optval,
 		socklen_t optlen)
 {
-	return (int)STREAM_CALL(socket, rs_setsockopt(rs, level, optname, optval, optlen));
+	return (int)SOCKET_CALL(socket, rs_setsockopt(rs, level, optname, optval, optlen),
+				dgram_setsockopt(rs, level, optname, optval, optlen));
 }
 
 int rgetsockopt(int socket, int level, int optname, void *optval, socklen_t *optlen)
 {
-	return (int)STREAM_CALL(socket, rs_getsockopt(rs, level, optname, optval, optlen));
+	return (int)SOCKET_CALL(socket, rs_getsockopt(rs, level, optname, optval, optlen),
+				dgram_getsockopt(rs, level, optname, optval, optlen));
 }
 
 static int control(struct obj *o, int cmd, long arg)
@@ -324,20 +416,37 @@ size_t riowrite(int socket, const void *buf, size_t count, off_t offset, int fla
 	return (size_t)STREAM_CALL(socket, rs_iowrite(rs, buf, count, offset, flags));
 }
 
+/* ---- repoll ---------------------------------------------------------------------------- */
+
 int repoll_create(int flags)
 {
-	(void)flags;
-	return (int)edge(-ENOSYS);
+	return (int)edge(flags & ~(O_CLOEXEC | O_NONBLOCK) ? -EINVAL : ep_create(flags));
 }
 
 int repoll_ctl(int epfd, int op, int fd, struct epoll_event *event)
 {
-	(void)epfd, (void)op, (void)fd, (void)event;
-	return (int)edge(-ENOSYS);
+	struct obj *o = table_get(epfd);
+	int ret;
+
+	if (!o)
+		return (int)edge(fcntl(epfd, F_GETFD) < 0 ? -EBADF : -EINVAL);
+	ret = o->kind != OBJ_EPOLL || obj_is_dead(o) ? -EINVAL :
+						       ep_ctl(o, op, fd, event);
+	table_put(o);
+	return (int)edge(ret);
 }
 
 int repoll_wait(int epfd, struct epoll_event *events, int maxevents, int timeout)
 {
-	(void)epfd, (void)events, (void)maxevents, (void)timeout;
-	return (int)edge(-ENOSYS);
+	struct obj *o = table_get(epfd);
+	int ret;
+
+	if (!o)
+		return (int)edge(fcntl(epfd, F_GETFD) < 0 ? -EBADF : -EINVAL);
+	ret = o->kind != OBJ_EPOLL || obj_is_dead(o) ?
+		      -EINVAL :
+		      ep_wait(o, events, maxevents,
+			      obj_nonblock(o, 0) ? 0 : after_ms(timeout));
+	table_put(o);
+	return (int)edge(ret);
 }

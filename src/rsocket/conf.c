@@ -9,7 +9,7 @@
 static struct rs_conf defaults = {
 	.rmem = 131072,
 	.wmem = 131072,
-	.sq = 128,
+	.sq = 64,
 	.rq = 128,
 	.inline_max = 64,
 	.iomaps = 0,

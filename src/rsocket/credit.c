@@ -1,59 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* What the peer may send: so many messages, and bytes into the regions that it was told
- * of. Two are announced at a time; one that was read is announced again. Then it may be
- * another one: a region that was read fast is followed by a larger one, up to half of
- * SO_RCVBUF, one that was read slowly by the small one that every socket keeps. */
+ * of. There are two, half of SO_RCVBUF each; one that was read is announced again. */
 #include "rsocket/rs.h"
 
 #include <errno.h>
-
-enum { FAST_NS = 2000000, SLOW_NS = 1000000000, GROW = 4 };
-
-static void region_free(struct region *r)
-{
-	if (!r->mr)
-		return;
-	ibv_dereg_mr(r->mr);
-	free(r->buf);
-	r->mr = NULL;
-}
-
-static void region_small(struct rs *rs, struct region *r)
-{
-	region_free(r);
-	r->buf = rs->base + (size_t)(r - rs->rx.reg) * rs->base_len;
-	r->len = rs->base_len;
-}
-
-static void region_grow(struct rs *rs, struct region *r, uint32_t len)
-{
-	uint8_t *buf = malloc(len);
-	struct ibv_mr *mr;
-
-	if (!buf)
-		return;
-	mr = ibv_reg_mr(rs->hub->pd, buf, len,
-			IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
-	if (!mr) {
-		free(buf);
-		return;
-	}
-	region_free(r);
-	*r = (struct region){ buf, len, mr };
-}
-
-/* Makes r as large as it is worth. */
-static void region_fit(struct rs *rs, struct region *r)
-{
-	uint64_t now = now_ns(), took = now - rs->rx.announced_at;
-	uint32_t most = rs->opts.rcvbuf / 2;
-
-	if (rs->rx.announced_at && took < FAST_NS && r->len < most)
-		region_grow(rs, r, r->len <= most / GROW ? r->len * GROW : most);
-	else if (took > SLOW_NS && r->mr)
-		region_small(rs, r);
-	rs->rx.announced_at = now;
-}
 
 /* With this message the peer is told of a region. */
 static int announce(struct rs *rs, uint32_t imm)
@@ -72,8 +22,7 @@ static int announce(struct rs *rs, uint32_t imm)
 	struct proto_sge s;
 	int ret;
 
-	region_fit(rs, r);
-	s = (struct proto_sge){ (uintptr_t)r->buf, (r->mr ? r->mr : rs->mr)->rkey, r->len };
+	s = (struct proto_sge){ (uintptr_t)r->buf, rs->mr->rkey, r->len };
 	proto_sge_put(entry, &s, rs->swap);
 	atomic_fetch_add(&rs->tx.ctrl, 1);
 	ret = post_message(rs, post_wr_id(rs, WR_CTRL, 0), imm, &w);
@@ -126,10 +75,4 @@ void credit_region_read(struct rs *rs)
 	rs->rx.announced--;
 	rs->rx.off = 0;
 	pthread_mutex_unlock(&rs->credit_lock);
-}
-
-void credit_free(struct rs *rs)
-{
-	for (int i = 0; i < PROTO_SGES; i++)
-		region_free(&rs->rx.reg[i]);
 }

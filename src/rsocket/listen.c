@@ -115,12 +115,7 @@ void listen_request(struct rs *l, struct rdma_cm_id *id,
 
 bool accept_ready(struct rs *l)
 {
-	bool any;
-
-	pthread_mutex_lock(&l->lock);
-	any = l->ready != NULL;
-	pthread_mutex_unlock(&l->lock);
-	return any || (rs_ended(l) & (RS_RD_SHUT | RS_CLOSED));
+	return atomic_load(&l->nready) || (rs_ended(l) & (RS_RD_SHUT | RS_CLOSED));
 }
 
 static struct rs *pop(struct rs *l)

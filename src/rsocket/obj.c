@@ -4,17 +4,26 @@
 
 short obj_events(struct obj *o)
 {
-	return rs_events((struct rs *)o);
+	switch (o->kind) {
+	case OBJ_EPOLL:
+		return ep_events(o);
+	case OBJ_DGRAM:
+		return dgram_events((struct rs *)o);
+	default:
+		return rs_events((struct rs *)o);
+	}
 }
 
 struct watch_list *obj_watches(struct obj *o)
 {
-	return &((struct rs *)o)->watch;
+	return o->kind == OBJ_EPOLL ? ep_watches(o) : &((struct rs *)o)->watch;
 }
 
 struct shard *obj_shard(struct obj *o)
 {
 	struct rs *rs = (struct rs *)o;
 
+	if (o->kind == OBJ_EPOLL)
+		return NULL;
 	return rs_state(rs) == RS_CONNECTED ? rs->shard : NULL;
 }

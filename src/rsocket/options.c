@@ -77,6 +77,12 @@ static uint32_t *field(struct rs *rs, const struct option *o)
 	return (uint32_t *)((char *)&rs->opts + o->at);
 }
 
+/* Some are looked at by the service thread. */
+static void field_set(struct rs *rs, const struct option *o, uint32_t v)
+{
+	__atomic_store_n(field(rs, o), v, __ATOMIC_RELAXED);
+}
+
 static int get_arg(const void *val, socklen_t len, int *v)
 {
 	if (!val)
@@ -92,7 +98,7 @@ static int set_bool(struct rs *rs, const struct option *o, const void *val, sock
 	int v, ret = get_arg(val, len, &v);
 
 	if (!ret)
-		*field(rs, o) = v != 0;
+		field_set(rs, o, v != 0);
 	return ret;
 }
 
@@ -105,7 +111,7 @@ static int set_positive(struct rs *rs, const struct option *o, const void *val,
 		return ret;
 	if (v <= 0)
 		return -EINVAL;
-	*field(rs, o) = (uint32_t)v;
+	field_set(rs, o, (uint32_t)v);
 	return 0;
 }
 

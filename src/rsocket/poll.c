@@ -28,7 +28,8 @@ short rs_events(struct rs *rs)
 		ev |= POLLOUT | POLLWRNORM;
 	if (ended & (RS_PEER_SHUT | RS_RD_SHUT | RS_GONE))
 		ev |= POLLRDHUP;
-	if ((ended & RS_GONE) ||
+	/* Not while there is something to read: for TCP the end of the peer alone is none. */
+	if (((ended & RS_GONE) && !recv_pending(rs)) ||
 	    ((ended & (RS_PEER_SHUT | RS_RD_SHUT)) && (ended & RS_WR_SHUT)))
 		ev |= POLLHUP;
 	if (atomic_load(&rs->err))
@@ -63,6 +64,12 @@ static void told(struct watch *w)
 	sleeper_tell(&e->set->s);
 }
 
+/* A descriptor of ours in which the kernel, too, has news: UDP, members of a set. */
+static bool is_plain_too(const struct obj *o)
+{
+	return o->kind != OBJ_STREAM && !obj_is_dead(o);
+}
+
 static void set_fill(struct set *s)
 {
 	s->nplain = 0;
@@ -70,10 +77,11 @@ static void set_fill(struct set *s)
 		s->e[i].set = s;
 		s->e[i].w.notify = told;
 		s->e[i].o = s->fds[i].fd >= 0 ? table_get(s->fds[i].fd) : NULL;
-		if (s->e[i].o || s->fds[i].fd < 0)
+		if (s->fds[i].fd < 0 || (s->e[i].o && !is_plain_too(s->e[i].o)))
 			continue;
 		s->plain[SLEEPER_FDS + s->nplain].fd = s->fds[i].fd;
-		s->plain[SLEEPER_FDS + s->nplain++].events = s->fds[i].events;
+		s->plain[SLEEPER_FDS + s->nplain++].events =
+			s->e[i].o ? POLLIN : s->fds[i].events;
 	}
 }
 
@@ -110,7 +118,8 @@ static int set_look(struct set *s, bool plain)
 		if (s->e[i].o)
 			f->revents = obj_revents(s->e[i].o, f->events);
 		else if (plain)
-			f->revents = s->plain[SLEEPER_FDS + k++].revents;
+			f->revents = s->plain[SLEEPER_FDS + k].revents;
+		k += !s->e[i].o || is_plain_too(s->e[i].o);
 		n += f->revents != 0;
 	}
 	return n;
@@ -123,6 +132,8 @@ static void set_progress(struct set *s)
 
 	for (nfds_t i = 0; i < s->n; i++) {
 		sh = s->e[i].o ? obj_shard(s->e[i].o) : NULL;
+		if (s->e[i].o && s->e[i].o->kind == OBJ_DGRAM && !obj_is_dead(s->e[i].o))
+			dgram_progress((struct rs *)s->e[i].o);
 		if (sh && sh != last)
 			shard_run(sh, false);
 		last = sh ? sh : last;

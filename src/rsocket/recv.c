@@ -17,7 +17,7 @@ struct sink {
 	size_t n, off, left;
 };
 
-static bool data_ready(struct rs *rs)
+bool recv_pending(struct rs *rs)
 {
 	return atomic_load_explicit(&rs->rx.tail, memory_order_acquire) !=
 	       atomic_load_explicit(&rs->rx.head_seen, memory_order_relaxed);
@@ -25,7 +25,7 @@ static bool data_ready(struct rs *rs)
 
 bool recv_ready(struct rs *rs)
 {
-	return data_ready(rs) || (rs_ended(rs) & RS_EOF);
+	return recv_pending(rs) || (rs_ended(rs) & RS_EOF);
 }
 
 static void sink_copy(struct sink *s, const uint8_t *from, size_t bytes)
@@ -80,7 +80,19 @@ static int record_copy(struct rs *rs, struct place *p, struct sink *to, bool pee
 	return 0;
 }
 
-/* Copies what is there. 0 or -errno. */
+static void place_set(struct rs *rs, const struct place *p)
+{
+	struct rs_rx *rx = &rs->rx;
+
+	rx->head = p->head;
+	rx->rec_off = p->rec_off;
+	rx->off = p->off;
+	atomic_store_explicit(&rx->head_seen, p->head, memory_order_release);
+	if (p->freed || credit_wanted(rs))
+		credit_give(rs);
+}
+
+/* Copies what is there. 0 or -errno; what was copied before an error counts. */
 static int take(struct rs *rs, struct place *p, struct sink *to, bool peek)
 {
 	struct rs_rx *rx = &rs->rx;
@@ -89,20 +101,14 @@ static int take(struct rs *rs, struct place *p, struct sink *to, bool peek)
 
 	while (to->left && p->head != tail && !ret)
 		ret = record_copy(rs, p, to, peek);
+	if (!peek)
+		place_set(rs, p);
 	if (ret) {
 		log_info("rsocket %d: the peer's message does not fit its place",
 			 rs->obj.fd);
 		rs_end(rs, RS_GONE | RS_BROKEN, ECONNRESET);
 		return -ECONNRESET;
 	}
-	if (peek)
-		return 0;
-	rx->head = p->head;
-	rx->rec_off = p->rec_off;
-	rx->off = p->off;
-	atomic_store_explicit(&rx->head_seen, p->head, memory_order_release);
-	if (p->freed || credit_wanted(rs))
-		credit_give(rs);
 	return 0;
 }
 
@@ -137,7 +143,7 @@ static int at_end(struct rs *rs)
 	unsigned ended = rs_ended(rs);
 	int err;
 
-	if (data_ready(rs) || !(ended & RS_EOF))
+	if (recv_pending(rs) || !(ended & RS_EOF))
 		return 1;
 	if (ended & RS_CLOSED)
 		return -EBADF;

@@ -87,6 +87,8 @@ static inline bool obj_nonblock(const struct obj *o, int msg_flags)
 struct watch {
 	struct watch *next, **at;
 	void (*notify)(struct watch *w);
+	/* The socket is closed, and w is not in its list any more. watch_lock is held. */
+	void (*gone)(struct watch *w);
 	struct watch_list *list;
 };
 
@@ -99,6 +101,8 @@ struct watch_list {
 void watch_list_init(struct watch_list *l);
 void watch_add(struct watch_list *l, struct watch *w);
 void watch_del(struct watch *w);
+/* The list's owner ends: takes all out and calls gone. */
+void watch_drop(struct watch_list *l);
 /* Tells all. The caller has changed what they look at, with a fence since. */
 void watch_tell_(struct watch_list *l);
 
@@ -211,7 +215,6 @@ enum {
 struct region {
 	uint8_t *buf;
 	uint32_t len;
-	struct ibv_mr *mr;	/* its own; NULL: the first one's */
 };
 
 /* Receiving. Records of data that came: the shard's poller produces, the receiver
@@ -228,8 +231,7 @@ struct rs_rx {
 	struct region reg[PROTO_SGES];
 	uint32_t first, off;	/* rd_lock */
 	_Atomic uint32_t announced;
-	uint64_t announced_at;	/* ns; credit_lock, as the rest */
-	uint32_t sge;		/* the peer's entry that is next */
+	uint32_t sge;		/* the peer's entry that is next; credit_lock, as the rest */
 	_Atomic uint32_t granted_at; /* head when credits were last given */
 	uint32_t unposted;	/* receives of messages without data */
 	uint32_t posted;	/* receives, ever: which buffer is next (iWARP) */
@@ -237,7 +239,8 @@ struct rs_rx {
 };
 
 struct rs_tx {
-	_Atomic uint32_t posted; /* data messages; wr_lock */
+	_Atomic uint32_t posted; /* work requests but control; wr_lock */
+	_Atomic uint32_t direct; /* ... of which are no messages: riowrite()'s */
 	uint32_t signalled;	/* ... up to the last one with a completion */
 	uint32_t mark;		/* wr at that one */
 	/* Where the peer wants the next bytes. wr_lock; len is looked at without. */
@@ -274,15 +277,16 @@ struct rs_ctl {
 
 enum {
 	CTRL_MAX = 4,	  /* messages without data at once */
+	SEND_EXTRA = CTRL_MAX + 2, /* work requests of the send queue for them */
 	RECV_EXTRA = 8,	  /* receives for those of the peer */
-	REGION_MIN = 4096,
+	REGION_MIN = 64,
 	CHUNK_MAX = 64 * 1024,
 };
 
 struct rs_opts {
 	uint32_t rcvbuf, sndbuf, sq, rq, inline_max, iomaps;
-	int reuseaddr, keepalive, oobinline, nodelay, v6only, tos, broadcast;
-	int keepidle, keepcnt, keepintvl;
+	int reuseaddr, oobinline, nodelay, v6only, tos, broadcast, keepcnt, keepintvl;
+	_Atomic int keepalive, keepidle; /* read by the service thread, too */
 	struct linger linger;
 	uint64_t rcvtimeo, sndtimeo; /* ns; 0: none */
 	void *route;
@@ -302,14 +306,14 @@ struct rs {
 	struct ibv_qp *qp;
 	struct watch_list watch;
 	pthread_mutex_t rd_lock, wr_lock, credit_lock, lock;
-	uint32_t sq, rq, inline_max, cqes;
+	uint32_t sq, rq;	/* data messages under way, each direction */
+	uint32_t inline_max, cqes;
 	_Atomic uint32_t spin_ns;
 	struct rs_opts opts;
 
 	/* connection */
-	struct rs_ctl *ctl;	/* followed by the first regions */
-	uint8_t *base;		/* the first regions */
-	uint32_t base_len;	/* of each */
+	struct rs_ctl *ctl;	/* followed by the regions */
+	size_t ctl_len;
 	struct ibv_mr *mr;
 	uint32_t *imm;		/* iWARP: receive buffers, in ctl's memory */
 	bool swap, passive;
@@ -318,13 +322,15 @@ struct rs {
 	struct rs_rx rx;
 	struct rs_tx tx;
 	struct iomap_table *iomap;
+	struct dgram *dg;	/* OBJ_DGRAM */
 
 	/* connecting */
 	struct sockaddr_storage peer;
 	unsigned tries;
 
 	/* listening; lock */
-	int backlog, nready;
+	int backlog;
+	_Atomic int nready;
 	struct rs *ready, **ready_end, *next_ready;
 	struct rs *listener;
 
@@ -398,14 +404,19 @@ static inline bool credit_wanted(struct rs *rs)
 {
 	return rs->rx.head - rs->rx.granted_at >= rs->rq / 2;
 }
-void credit_free(struct rs *rs);
 
 /* ---- send.c, recv.c ----------------------------------------------------------------- */
 
 bool send_ready(struct rs *rs);
 ssize_t rs_sendv(struct rs *rs, const struct iovec *iov, size_t n, int flags);
 void send_free(struct rs *rs);
+/* Writes up to *n bytes to the peer's memory, and sets *n to what it has taken. wr_lock is
+ * held. */
+int send_direct(struct rs *rs, const void *from, uint32_t *n, uint64_t addr, uint32_t key,
+		int flags);
 bool recv_ready(struct rs *rs);
+/* Data has come and is not read. */
+bool recv_pending(struct rs *rs);
 ssize_t rs_recvv(struct rs *rs, const struct iovec *iov, size_t n, int flags);
 
 /* ---- connect.c, listen.c -------------------------------------------------------------- */
@@ -467,5 +478,36 @@ ssize_t rs_iowrite(struct rs *rs, const void *buf, size_t n, off_t offset, int f
 void iomap_free(struct rs *rs);
 /* Announces what riomap() has queued. wr_lock is held. */
 int iomap_announce(struct rs *rs);
+
+/* ---- epoll.c -------------------------------------------------------------------------------- */
+
+int ep_create(int flags);
+int ep_ctl(struct obj *ep, int op, int fd, struct epoll_event *ev);
+int ep_wait(struct obj *ep, struct epoll_event *ev, int most, uint64_t until);
+int ep_close(struct obj *ep);
+short ep_events(struct obj *ep);
+struct watch_list *ep_watches(struct obj *ep);
+
+/* ---- dgram.c -------------------------------------------------------------------------------- */
+
+struct dgram_from {
+	struct sockaddr_storage src;
+	bool truncated;
+};
+
+int dgram_new(int domain, int flags, struct rs **out);
+int dgram_connect(struct rs *rs, const struct sockaddr *addr, socklen_t len);
+/* Without an address: to that of rconnect(). */
+ssize_t dgram_sendv(struct rs *rs, struct iovec *v, size_t n, int flags,
+		    const struct sockaddr *to, socklen_t tolen);
+ssize_t dgram_recvv(struct rs *rs, const struct iovec *v, size_t n, int flags,
+		    struct dgram_from *from);
+int dgram_name(struct rs *rs, bool peer, struct sockaddr *addr, socklen_t *len);
+/* Takes what has come over UDP and by the QP. */
+void dgram_progress(struct rs *rs);
+short dgram_events(struct rs *rs);
+/* shard->lock is held. */
+void dgram_complete(struct rs *rs, const struct ibv_wc *wc);
+void dgram_destroy(struct rs *rs);
 
 #endif

@@ -39,7 +39,7 @@ static bool may_send(struct rs *rs)
 	uint32_t posted = load(&tx->posted);
 
 	return posted - atomic_load_explicit(&tx->done, memory_order_acquire) < rs->sq &&
-	       (posted & 0xffff) != (load(&tx->limit) & 0xffff) &&
+	       ((posted - load(&tx->direct)) & 0xffff) != (load(&tx->limit) & 0xffff) &&
 	       (load(&tx->len) || load(&tx->taken) !=
 		atomic_load_explicit(&tx->announced, memory_order_acquire)) &&
 	       room_ready(rs);
@@ -166,34 +166,53 @@ static void target_next(struct rs_tx *tx)
 	atomic_store_explicit(&tx->taken, n + 1, RELAXED);
 }
 
-static int post(struct rs *rs, struct ibv_sge *sge, unsigned flags)
+/* Posts a write with the flags that w has. message: with immediate data. */
+static int post(struct rs *rs, struct ibv_send_wr *w, bool message)
 {
 	struct rs_tx *tx = &rs->tx;
-	uint32_t n = load(&tx->posted) + 1, bytes = sge->length;
-	uint32_t wr = load(&tx->wr) + (flags & IBV_SEND_INLINE ? 0 : bytes);
-	struct ibv_send_wr w = {
-		.sg_list = sge,
-		.num_sge = 1,
-		.wr.rdma = { .remote_addr = tx->addr, .rkey = tx->key },
-	};
+	uint32_t n = load(&tx->posted) + 1, bytes = w->sg_list->length;
+	uint32_t wr = load(&tx->wr) + (w->send_flags & IBV_SEND_INLINE ? 0 : bytes);
+	uint64_t wr_id = post_wr_id(rs, WR_DATA, n);
+	struct ibv_send_wr *bad;
 	int ret;
 
 	if (n - tx->signalled >= rs->sq / 4 || wr - tx->mark >= load(&tx->size) / 4 + 1) {
-		flags |= IBV_SEND_SIGNALED;
+		w->send_flags |= IBV_SEND_SIGNALED;
 		tx->signalled = n;
 		tx->mark = wr;
 	}
-	w.send_flags = flags;
 	tx->pos[(n - 1) & tx->mask] = wr;
-	ret = post_message(rs, post_wr_id(rs, WR_DATA, n), proto_imm(PROTO_DATA, bytes), &w);
+	if (message) {
+		ret = post_message(rs, wr_id, proto_imm(PROTO_DATA, bytes), w);
+	} else {
+		w->wr_id = wr_id;
+		w->opcode = IBV_WR_RDMA_WRITE;
+		ret = ibv_post_send(rs->qp, w, &bad);
+	}
 	if (ret) {
 		rs_end(rs, RS_GONE | RS_BROKEN, ECONNRESET);
-		return ret;
+		return -ECONNRESET;
 	}
-	tx->addr += bytes;
-	atomic_store_explicit(&tx->len, load(&tx->len) - bytes, RELAXED);
 	atomic_store_explicit(&tx->wr, wr, RELAXED);
 	atomic_store_explicit(&tx->posted, n, RELAXED);
+	return 0;
+}
+
+static int post_data(struct rs *rs, struct ibv_sge *sge, unsigned flags)
+{
+	struct rs_tx *tx = &rs->tx;
+	struct ibv_send_wr w = {
+		.sg_list = sge,
+		.num_sge = 1,
+		.send_flags = flags,
+		.wr.rdma = { .remote_addr = tx->addr, .rkey = tx->key },
+	};
+	int ret = post(rs, &w, true);
+
+	if (ret)
+		return ret;
+	tx->addr += sge->length;
+	atomic_store_explicit(&tx->len, load(&tx->len) - sge->length, RELAXED);
 	return 0;
 }
 
@@ -221,7 +240,7 @@ static ssize_t send_one(struct rs *rs, struct source *src)
 			source_copy(src, small, n);
 			sge.addr = (uintptr_t)small;
 		}
-		return post(rs, &sge, IBV_SEND_INLINE) ? -ECONNRESET : (ssize_t)n;
+		return post_data(rs, &sge, IBV_SEND_INLINE) ? -ECONNRESET : (ssize_t)n;
 	}
 	n = buf_get(rs, n);
 	if (!n)
@@ -230,10 +249,10 @@ static ssize_t send_one(struct rs *rs, struct source *src)
 		(uintptr_t)tx->buf + (load(&tx->wr) & (load(&tx->size) - 1)), n, tx->mr->lkey
 	};
 	source_copy(src, (uint8_t *)(uintptr_t)sge.addr, n);
-	return post(rs, &sge, 0) ? -ECONNRESET : (ssize_t)n;
+	return post_data(rs, &sge, 0) ? -ECONNRESET : (ssize_t)n;
 }
 
-/* ---- the call ------------------------------------------------------------------------- */
+/* ---- writing to a mapping ---------------------------------------------------------------- */
 
 static int send_error(struct rs *rs)
 {
@@ -251,16 +270,66 @@ static int send_error(struct rs *rs)
 	return 0;
 }
 
-static bool connect_over(struct rs *rs)
-{
-	return rs_state(rs) != RS_CONNECTING || (rs_ended(rs) & RS_CLOSED);
-}
-
 static uint64_t until_of(struct rs *rs, int flags)
 {
 	if (obj_nonblock(&rs->obj, flags))
 		return 0;
 	return rs->opts.sndtimeo ? now_ns() + rs->opts.sndtimeo : UINT64_MAX;
+}
+
+static bool direct_ready(struct rs *rs)
+{
+	struct rs_tx *tx = &rs->tx;
+
+	return (load(&tx->posted) - atomic_load_explicit(&tx->done, memory_order_acquire) <
+			rs->sq && room_ready(rs)) ||
+	       (rs_ended(rs) & (RS_GONE | RS_WR_SHUT | RS_CLOSED));
+}
+
+int send_direct(struct rs *rs, const void *from, uint32_t *n, uint64_t addr, uint32_t key,
+		int flags)
+{
+	struct rs_tx *tx = &rs->tx;
+	struct ibv_sge sge;
+	struct ibv_send_wr w = {
+		.sg_list = &sge,
+		.num_sge = 1,
+		.wr.rdma = { .remote_addr = addr, .rkey = key },
+	};
+	uint64_t until = until_of(rs, flags);
+	uint32_t want = *n < CHUNK_MAX ? *n : CHUNK_MAX, got = 0;
+	int ret;
+
+	*n = 0;
+	do {
+		ret = rs_wait(rs, direct_ready, until);
+		if (!ret)
+			ret = send_error(rs);
+		if (ret)
+			return ret == -ETIMEDOUT ? -EAGAIN : ret;
+		got = want <= rs->inline_max ? want : buf_get(rs, want);
+	} while (!got);
+	sge = (struct ibv_sge){ (uintptr_t)from, got, 0 };
+	if (got <= rs->inline_max) {
+		w.send_flags = IBV_SEND_INLINE;
+	} else {
+		sge.addr = (uintptr_t)tx->buf + (load(&tx->wr) & (load(&tx->size) - 1));
+		sge.lkey = tx->mr->lkey;
+		memcpy((void *)(uintptr_t)sge.addr, from, got);
+	}
+	ret = post(rs, &w, false);
+	if (ret)
+		return ret;
+	atomic_store_explicit(&tx->direct, load(&tx->direct) + 1, RELAXED);
+	*n = got;
+	return 0;
+}
+
+/* ---- the call ------------------------------------------------------------------------- */
+
+static bool connect_over(struct rs *rs)
+{
+	return rs_state(rs) != RS_CONNECTING || (rs_ended(rs) & RS_CLOSED);
 }
 
 static int send_begin(struct rs *rs, uint64_t until)

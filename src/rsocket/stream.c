@@ -132,7 +132,7 @@ static int qp_make(struct rs *rs)
 		.send_cq = rs->shard->cq,
 		.recv_cq = rs->shard->cq,
 		.qp_type = IBV_QPT_RC,
-		.cap = { .max_send_wr = (rs->sq + CTRL_MAX + 2) * each,
+		.cap = { .max_send_wr = (rs->sq + SEND_EXTRA) * each,
 			 .max_recv_wr = rs->rq + RECV_EXTRA,
 			 .max_send_sge = 2,
 			 .max_recv_sge = 1,
@@ -152,32 +152,31 @@ static int qp_make(struct rs *rs)
 	return 0;
 }
 
-/* The entries for the peer, the first two regions, receive buffers: one registration. */
+/* The entries for the peer, the regions, receive buffers: one registration. Fresh pages,
+ * so what the peer has never written to takes no memory. */
 static int memory_make(struct rs *rs)
 {
-	uint32_t most = rs->opts.rcvbuf / 2;
+	uint32_t half = clamp(rs->opts.rcvbuf / 2, REGION_MIN, PROTO_VALUE_MAX);
 	size_t ctl = sizeof(struct rs_ctl) + (size_t)rs->opts.iomaps * PROTO_IOMAP_LEN;
 	size_t imm = rs->hub->iwarp ? (rs->rq + RECV_EXTRA) * sizeof(uint32_t) : 0;
-	size_t len;
+	uint8_t *base;
+	void *m;
 
-	ctl = (ctl + CACHE_LINE - 1) & ~(size_t)(CACHE_LINE - 1);
-	/* Who has set SO_RCVBUF counts on that much before anybody reads. */
-	rs->base_len = rs->opts.rcvbuf != rs_conf()->rmem ? most :
-							    clamp(most, 64, REGION_MIN);
-	len = ctl + 2 * (size_t)rs->base_len + imm;
-	if (posix_memalign((void **)&rs->ctl, CACHE_LINE, len))
-		return -ENOMEM;
-	memset(rs->ctl, 0, ctl);
-	rs->base = (uint8_t *)rs->ctl + ctl;
-	rs->imm = (uint32_t *)(rs->base + 2 * (size_t)rs->base_len);
-	rs->mr = ibv_reg_mr(rs->hub->pd, rs->ctl, len,
+	ctl = (ctl + imm + CACHE_LINE - 1) & ~(size_t)(CACHE_LINE - 1);
+	rs->ctl_len = ctl + PROTO_SGES * (size_t)half;
+	m = mmap(NULL, rs->ctl_len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1,
+		 0);
+	if (m == MAP_FAILED)
+		return -errno;
+	rs->ctl = m;
+	base = (uint8_t *)m + ctl;
+	rs->imm = (uint32_t *)(base - imm);
+	rs->mr = ibv_reg_mr(rs->hub->pd, m, rs->ctl_len,
 			    IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
 	if (!rs->mr)
 		return -errno;
-	for (int i = 0; i < PROTO_SGES; i++) {
-		rs->rx.reg[i].buf = rs->base + (size_t)i * rs->base_len;
-		rs->rx.reg[i].len = rs->base_len;
-	}
+	for (int i = 0; i < PROTO_SGES; i++)
+		rs->rx.reg[i] = (struct region){ base + (size_t)i * half, half };
 	rs->rx.announced = 1; /* by the private data */
 	rs->rx.sge = 1;
 	return 0;
@@ -211,9 +210,9 @@ int rs_prepare(struct rs *rs)
 	most = (uint32_t)rs->hub->attr.max_qp_wr;
 	most = most > 65534 ? 65534 : most;
 	most = rs->hub->iwarp ? most / 2 : most;
-	rs->sq = clamp(rs->opts.sq, 16, most - CTRL_MAX - 2);
-	rs->rq = clamp(rs->opts.rq, 16, most - RECV_EXTRA);
-	rs->cqes = rs->sq + rs->rq + CTRL_MAX + 2 + RECV_EXTRA;
+	rs->sq = clamp(rs->opts.sq, 16, most) - SEND_EXTRA;
+	rs->rq = clamp(rs->opts.rq, 16, most) - RECV_EXTRA;
+	rs->cqes = rs->sq + rs->rq + SEND_EXTRA + RECV_EXTRA;
 	rs->cqes = rs->hub->iwarp ? 2 * rs->cqes : rs->cqes;
 	ret = rings_make(rs);
 	if (!ret)
@@ -326,9 +325,8 @@ static void data_sent(struct rs *rs, uint32_t seq)
 	uint32_t done = atomic_load_explicit(&rs->tx.done, memory_order_relaxed);
 
 	done += (seq - done) & 0x3fffffff;
-	if (rs->tx.buf)
-		atomic_store_explicit(&rs->tx.rd, rs->tx.pos[(done - 1) & rs->tx.mask],
-				      memory_order_relaxed);
+	atomic_store_explicit(&rs->tx.rd, rs->tx.pos[(done - 1) & rs->tx.mask],
+			      memory_order_relaxed);
 	atomic_store_explicit(&rs->tx.done, done, memory_order_release);
 }
 
@@ -349,6 +347,10 @@ void rs_complete(struct rs *rs, const struct ibv_wc *wc)
 	uint32_t seq = (uint32_t)(wc->wr_id >> 34);
 	enum wr_kind kind = (enum wr_kind)(wc->wr_id >> 32 & 3);
 
+	if (rs->dg) {
+		dgram_complete(rs, wc);
+		return;
+	}
 	if (wc->status != IBV_WC_SUCCESS)
 		failed(rs, wc);
 	switch (kind) {
@@ -405,7 +407,7 @@ int rs_shutdown(struct rs *rs, int how)
 
 	if (how != SHUT_RD && how != SHUT_WR && how != SHUT_RDWR)
 		return -EINVAL;
-	if (rs_state(rs) == RS_LISTENING && how != SHUT_WR) {
+	if (rs->dg || (rs_state(rs) == RS_LISTENING && how != SHUT_WR)) {
 		rs_end(rs, RS_RD_SHUT, 0);
 		return 0;
 	}
@@ -444,6 +446,7 @@ void rs_finish(struct obj *o)
 
 	if (obj_is_dead(o)) /* what it was made of belongs to the parent */
 		return;
+	watch_drop(&rs->watch); /* epoll's: all other watchers were users */
 	if (rs_state(rs) == RS_LISTENING)
 		listen_end(rs);
 	/* The port is free when rclose() returns. */
@@ -458,7 +461,7 @@ int rs_close(struct rs *rs)
 	if (atomic_fetch_or(&rs->ended, RS_CLOSED) & RS_CLOSED)
 		return -EBADF;
 	watch_changed(&rs->watch);
-	if (rs_state(rs) == RS_CONNECTED && !(rs_ended(rs) & RS_GONE)) {
+	if (!rs->dg && rs_state(rs) == RS_CONNECTED && !(rs_ended(rs) & RS_GONE)) {
 		pthread_mutex_lock(&rs->wr_lock);
 		say_goodbye(rs);
 		pthread_mutex_unlock(&rs->wr_lock);
@@ -469,6 +472,8 @@ int rs_close(struct rs *rs)
 
 void rs_destroy(struct rs *rs)
 {
+	if (rs->dg)
+		dgram_destroy(rs);
 	if (rs->qp) {
 		rdma_disconnect(rs->id);
 		rdma_destroy_qp(rs->id);
@@ -476,13 +481,13 @@ void rs_destroy(struct rs *rs)
 	if (rs->shard)
 		shard_leave(rs, rs->cqes);
 	send_free(rs);
-	credit_free(rs);
 	iomap_free(rs);
 	if (rs->mr)
 		ibv_dereg_mr(rs->mr);
 	if (rs->id)
 		rdma_destroy_id(rs->id);
-	free(rs->ctl);
+	if (rs->ctl)
+		munmap(rs->ctl, rs->ctl_len);
 	free(rs->rx.rec);
 	free(rs->tx.pos);
 	free(rs->opts.route);

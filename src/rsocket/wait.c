@@ -66,6 +66,20 @@ void watch_del(struct watch *w)
 	pthread_mutex_unlock(&l->lock);
 }
 
+void watch_drop(struct watch_list *l)
+{
+	struct watch *w;
+
+	pthread_mutex_lock(&l->lock);
+	while ((w = l->first)) {
+		l->first = w->next;
+		if (w->next)
+			w->next->at = &l->first;
+		w->gone(w);
+	}
+	pthread_mutex_unlock(&l->lock);
+}
+
 void watch_tell_(struct watch_list *l)
 {
 	struct watch *w, *next;

@@ -39,6 +39,7 @@ uint32_t rec_dgram_put(void *at, const struct ud_head *h, const union ibv_gid *s
 	r->kind = h->kind;
 	r->flags = (uint8_t)((h->flags & UD_SOLICITED ? REC_DGRAM_SOLICITED : 0) |
 			     (number ? REC_DGRAM_IMM : 0) | (v4 ? 0 : REC_DGRAM_GIDS) |
+			     (h->flags & UD_NO_GRH ? REC_DGRAM_LOCAL : 0) |
 			     h->sl << 4);
 	r->traffic_class = h->traffic_class;
 	r->hop_limit = h->hop_limit;
@@ -76,8 +77,8 @@ static bool fields_valid(const struct rec_dgram *r)
 {
 	bool number = r->flags & REC_DGRAM_IMM;
 
-	return r->kind <= UD_MARKED && !(r->flags & REC_DGRAM_FLAGS & ~7u) &&
-	       (r->kind == UD_DATA || number) && !(r->src_qpn >> QPN_BITS) &&
+	return r->kind <= UD_MARKED && (r->kind == UD_DATA || number) &&
+	       !(r->src_qpn >> QPN_BITS) &&
 	       !(r->dst_qpn >> QPN_BITS) && r->dst_qpn != UD_MCAST_QPN &&
 	       !(r->flow_label >> FLOW_BITS);
 }
@@ -114,7 +115,8 @@ int rec_dgram_get(const volatile void *at, uint32_t bytes, struct ud_head *h)
 		return -EPROTO;
 	h->kind = r.kind;
 	h->flags = (uint8_t)((r.flags & REC_DGRAM_SOLICITED ? UD_SOLICITED : 0) |
-			     (r.kind == UD_DATA && r.flags & REC_DGRAM_IMM ? UD_IMM : 0));
+			     (r.kind == UD_DATA && r.flags & REC_DGRAM_IMM ? UD_IMM : 0) |
+			     (r.flags & REC_DGRAM_LOCAL ? UD_NO_GRH : 0));
 	h->traffic_class = r.traffic_class;
 	h->hop_limit = r.hop_limit;
 	h->sl = r.flags >> 4;

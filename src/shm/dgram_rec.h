@@ -11,7 +11,7 @@ enum {
 	REC_DGRAM_SOLICITED = 1,
 	REC_DGRAM_IMM = 2,   /* struct rec_dgram_number follows: immediate data */
 	REC_DGRAM_GIDS = 4,  /* struct rec_dgram_gids follows, before the number */
-	REC_DGRAM_FLAGS = 15, /* the upper four bits are the service level */
+	REC_DGRAM_LOCAL = 8, /* UD_NO_GRH */
 };
 
 /* The header: 32 bytes where both addresses are of IPv4, so that 32 bytes of payload fit

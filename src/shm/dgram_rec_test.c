@@ -87,6 +87,8 @@ static void every_datagram_returns(void)
 			h.flags |= UD_IMM;
 			h.imm = 0x01020304;
 			returns(&h, addresses[a].head + 8);
+			h.flags = UD_NO_GRH;
+			returns(&h, addresses[a].head);
 		}
 }
 
@@ -139,7 +141,6 @@ static void fields_out_of_range(void)
 	refused(&h, offsetof(struct rec_dgram, kind), 1, UD_MARKED + 1);
 	refused(&h, offsetof(struct rec_dgram, kind), 1, 255);
 	refused(&h, offsetof(struct rec_dgram, kind), 1, UD_MARK); /* no token, a payload */
-	refused(&h, offsetof(struct rec_dgram, flags), 1, 8);
 	refused(&h, offsetof(struct rec_dgram, flags), 1, REC_DGRAM_GIDS);
 	refused(&h, offsetof(struct rec_dgram, src_qpn), 4, 0x1000000);
 	refused(&h, offsetof(struct rec_dgram, dst_qpn), 4, 0x1000000);

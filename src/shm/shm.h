@@ -67,6 +67,7 @@ struct shm_stream {
 	bool received;		/* a record came in this pass */
 	/* A poller received nothing but sends: the acknowledgement waits one pass for a
 	 * frame that carries it; rx_lock. */
+	bool small_imm; /* small.c has received the immediate data of the next write */
 	bool defer_ack;
 	struct list after_rx;	/* link.after_rx; rx_lock */
 	struct list blocked;	/* link.blocked; tx_lock */

@@ -302,16 +302,14 @@ static void out_again(struct loop_timer *t)
 static struct rdv_out *out_new(struct dev_qp *qp, const struct stream_key *key)
 {
 	struct rdv_out *o = calloc(1, sizeof(*o));
-	struct gid_slot slot = { 0 };
 
 	if (!o)
 		return NULL;
-	gid_get(qp->device, qp->attr.ah_attr.grh.sgid_index, &slot);
 	o->refs = 1;
 	o->fd = o->udp = -1;
 	o->key = *key;
-	o->from_len = gid_to_addr(&qp->local_gid, slot.ifindex, 0, &o->from);
-	o->to_len = gid_to_addr(&key->remote_gid, slot.ifindex,
+	o->from_len = gid_to_addr(&qp->local_gid, qp->local_ifindex, 0, &o->from);
+	o->to_len = gid_to_addr(&key->remote_gid, qp->local_ifindex,
 				(uint16_t)(key->remote_qpn >> 8), &o->to);
 	o->hello = (struct mpa_hello){
 		.crc = conf_get()->crc,

@@ -39,6 +39,7 @@ enum ud_kind {
 enum {
 	UD_IMM = 1,	  /* ud_head.imm is there */
 	UD_SOLICITED = 2,
+	UD_NO_GRH = 4,	  /* between InfiniBand ports: sent by LID alone */
 	UD_PAYLOAD_MAX = 4096,
 	UD_MCAST_QPN = 0xffffff,
 	UD_GRH = 40, /* bytes before the payload in a receive */
@@ -50,7 +51,7 @@ enum {
  * as its own format goes (lengths, kind, version); the rest is checked by ud_deliver(). */
 struct ud_head {
 	uint8_t kind;	/* enum ud_kind */
-	uint8_t flags;	/* UD_IMM, UD_SOLICITED */
+	uint8_t flags;	/* UD_IMM, UD_SOLICITED, UD_NO_GRH */
 	uint8_t traffic_class, hop_limit, sl;
 	uint16_t len;	/* payload */
 	uint32_t flow_label;

@@ -6,8 +6,11 @@
  * that is longer than its receive completes it with LOC_LEN_ERR, and the QP fails, as with
  * adapters and rxe; where the receive is not of an SRQ the specification would drop the
  * datagram (class D). */
+#include "base/conf.h"
+#include "base/log.h"
 #include "dev/complete.h"
 #include "dev/gid.h"
+#include "dev/lid.h"
 #include "dev/sge.h"
 #include "dev/verbs.h"
 #include "ud/tap.h"
@@ -17,7 +20,8 @@
 #include <string.h>
 
 /* BTH, DETH and ICRC, and UDP's header, of the RoCE v2 packet that this would be. */
-enum { ROCE_BYTES = 8 + 12 + 8 + 4, IPPROTO_OF_ROCE = 17 };
+enum { UDP_BYTES = 8, ROCE_BYTES = UDP_BYTES + 12 + 8 + 4, IPPROTO_OF_ROCE = 17 };
+enum { NEXT_HEADER_IB = 0x1b };
 enum { COMPOSED_MAX = 256 };
 
 static void put16(uint8_t *p, uint32_t v)
@@ -49,11 +53,14 @@ static void checksum_put(uint8_t *ip)
 }
 
 /* The header of the IP packet that brought it, as the kernel's drivers and NICs store it for
- * RoCE v2: 20 bytes of zeros and an IPv4 header, or an IPv6 header (RFC 8200 section 3). */
+ * RoCE v2: 20 bytes of zeros and an IPv4 header, or an IPv6 header (RFC 8200 section 3). On
+ * InfiniBand a GRH (8.3), whose GIDs are the addresses. */
 static void grh_put(uint8_t grh[UD_GRH], const struct ud_head *h)
 {
 	memset(grh, 0, UD_GRH);
-	if (gid_is_v4(&h->dgid)) {
+	if (h->flags & UD_NO_GRH) /* what is there then is not defined (11.4.1.2) */
+		return;
+	if (!conf_get()->link_ib && gid_is_v4(&h->dgid)) {
 		uint8_t *ip = grh + 20;
 
 		ip[0] = 0x45;
@@ -70,8 +77,8 @@ static void grh_put(uint8_t grh[UD_GRH], const struct ud_head *h)
 	grh[0] = (uint8_t)(0x60 | h->traffic_class >> 4);
 	grh[1] = (uint8_t)((h->traffic_class & 15) << 4 | (h->flow_label >> 16 & 15));
 	put16(grh + 2, h->flow_label & 0xffff);
-	put16(grh + 4, packet_bytes(h));
-	grh[6] = IPPROTO_OF_ROCE;
+	put16(grh + 4, packet_bytes(h) - (conf_get()->link_ib ? UDP_BYTES : 0));
+	grh[6] = conf_get()->link_ib ? NEXT_HEADER_IB : IPPROTO_OF_ROCE;
 	grh[7] = h->hop_limit;
 	memcpy(grh + 8, h->sgid.raw, 16);
 	memcpy(grh + 24, h->dgid.raw, 16);
@@ -164,11 +171,13 @@ static const struct rqe *recv_next_locked(struct dev_qp *qp)
 	return qp->rq.head == qp->rq.tail ? NULL : rq_at(&qp->rq, qp->rq.head);
 }
 
-/* A frame without a VLAN tag carries no service level. What the completion has in its place is
+/* The service level; but an Ethernet frame without a VLAN tag carries none. What the completion has in its place is
  * the kind of packet (RoCE v2 A17.4.5.1 wants a flag for it), as mlx5's has: 8 for UDP, and 2 for
  * IPv4 or 1 for IPv6. UCX before 1.19 finds the destination's address by it. */
-static uint8_t kind_of_packet(const struct ud_head *h)
+static uint8_t service_level(const struct ud_head *h)
 {
+	if (conf_get()->link_ib)
+		return h->sl;
 	return gid_is_v4(&h->dgid) ? 8 | 2 : 8 | 1;
 }
 
@@ -180,8 +189,9 @@ static void complete_locked(struct dev_qp *qp, const struct rqe *r, const struct
 		.opcode = IBV_WC_RECV,
 		.byte_len = UD_GRH + h->len,
 		.src_qp = h->src_qpn,
-		.wc_flags = IBV_WC_GRH,
-		.sl = kind_of_packet(h),
+		.wc_flags = h->flags & UD_NO_GRH ? 0 : IBV_WC_GRH,
+		.slid = conf_get()->link_ib ? lid_of_gid(&h->sgid) : 0,
+		.sl = service_level(h),
 	};
 
 	lock_assert_held(&qp->lock);
@@ -292,6 +302,16 @@ static void mark_in(struct ud_qp *u, const struct ud_head *h)
 		ud_put(u);
 }
 
+/* An InfiniBand port has sent to an Ethernet port. */
+static void refuse_local(struct ud_qp *u, const struct ud_head *h)
+{
+	log_info("QP 0x%x: a datagram of QP 0x%x was sent by LID: its port has "
+		 "ANYRDMA_LINK=ib, and this one has not",
+		 u->qpn, h->src_qpn);
+	ud_count(UD_DROP_FORMAT);
+	ud_tap_in(h, u->qpn, UD_DROP_FORMAT);
+}
+
 bool ud_deliver(const struct ud_head *h, const void *payload, const struct dev_cq *only)
 {
 	struct ud_qp *u;
@@ -310,7 +330,9 @@ bool ud_deliver(const struct ud_head *h, const void *payload, const struct dev_c
 		ud_tap_in(h, h->dst_qpn, UD_DROP_NO_QP);
 		return false;
 	}
-	if (h->kind == UD_DATA)
+	if (h->flags & UD_NO_GRH && !conf_get()->link_ib)
+		refuse_local(u, h);
+	else if (h->kind == UD_DATA)
 		last = ud_deliver_to(u, h, payload);
 	else
 		mark_in(u, h);

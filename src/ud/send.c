@@ -55,6 +55,8 @@ void ud_head_fill(struct ud_qp *u, const struct wqe *w, struct ud_head *h)
 	};
 	if (w->send_flags & IBV_SEND_SOLICITED)
 		h->flags |= UD_SOLICITED;
+	if (w->av->local)
+		h->flags |= UD_NO_GRH;
 	if (w->opcode == IBV_WR_SEND_WITH_IMM) {
 		h->flags |= UD_IMM;
 		h->imm = w->imm_or_rkey;

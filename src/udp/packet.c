@@ -81,6 +81,8 @@ size_t packet_tail_put(uint8_t out[PACKET_TAIL_MAX], const struct ud_head *h, un
 	}
 	if (flags & PACKET_CRC)
 		n += WORD;
+	if (h->flags & UD_NO_GRH)
+		flags |= PACKET_LOCAL;
 	out[n] = (uint8_t)(PACKET_VERSION << 4 | flags);
 	out[n + 1] = (uint8_t)((h->sl & 15) << 4 | (h->flow_label >> 16 & 15));
 	out[n + 2] = (uint8_t)(h->flow_label >> 8);
@@ -119,7 +121,10 @@ static size_t tail_decode(const uint8_t *p, size_t len, struct ud_head *h, unsig
 	size_t n = WORD;
 
 	*flags = t[0] & 15;
-	if (t[0] >> 4 != PACKET_VERSION || *flags & ~(PACKET_CRC | PACKET_GROUP | PACKET_LO6))
+	if (t[0] >> 4 != PACKET_VERSION)
+		return 0;
+	/* A group is never without a GRH. */
+	if (*flags & PACKET_LOCAL && *flags & PACKET_GROUP)
 		return 0;
 	if (*flags & PACKET_LO6 && !(*flags & PACKET_GROUP))
 		return 0;
@@ -165,6 +170,8 @@ int packet_decode(const uint8_t *p, size_t len, struct ud_head *h, unsigned *fla
 		return -EPROTO;
 	if (p[1] & 0x80)
 		h->flags |= UD_SOLICITED;
+	if (*flags & PACKET_LOCAL)
+		h->flags |= UD_NO_GRH;
 	h->traffic_class = p[4];
 	h->dst_qpn = get24(p + 5);
 	h->psn = get24(p + 9);

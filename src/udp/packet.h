@@ -19,6 +19,7 @@ enum packet_flag {
 	PACKET_CRC = 1,
 	PACKET_GROUP = 2, /* the MGID is in the packet, whose address only stands for it */
 	PACKET_LO6 = 4,	  /* the source GID is ::1, though the packet is from 127.0.0.1 */
+	PACKET_LOCAL = 8, /* UD_NO_GRH */
 };
 
 /* Both return how many bytes they have written. */

@@ -199,7 +199,7 @@ static void what_is_no_packet(void)
 		{ 3, 0xfe },  /* ... */
 		{ 8, 0x80 },  /* an acknowledgement is wanted */
 		{ 25, 0x20 }, /* version 2 */
-		{ 25, 0x18 }, /* an unknown flag */
+		{ 25, 0x1a }, /* a group without a GRH */
 		{ 25, 0x12 }, /* no room for a group */
 		{ 25, 0x14 }, /* from ::1, but not to a group */
 	};
@@ -214,6 +214,22 @@ static void what_is_no_packet(void)
 		p[bad[i].at] = bad[i].value;
 		CHECK_EQ(decode_alone(p, n, &h), -EPROTO);
 	}
+}
+
+/* As ud_send, by LID. */
+static void without_a_grh(void)
+{
+	struct ud_head h = rows[0].h, got;
+	uint8_t p[PACKET_HEAD_MAX + PACKET_TAIL_MAX];
+	size_t n;
+
+	h.flags |= UD_NO_GRH;
+	h.len = 0;
+	n = packet_head_put(p, &h);
+	n += packet_tail_put(p + n, &h, 0);
+	CHECK_EQ(p[n - 4], PACKET_VERSION << 4 | PACKET_LOCAL);
+	CHECK_EQ(decode_alone(p, n, &got), 0);
+	CHECK_EQ(got.flags, UD_SOLICITED | UD_NO_GRH);
 }
 
 static void a_wrong_crc(void)
@@ -242,6 +258,7 @@ int main(int argc, char **argv)
 	T_RUN(every_length);
 	T_RUN(the_longest);
 	T_RUN(what_is_no_packet);
+	T_RUN(without_a_grh);
 	T_RUN(a_wrong_crc);
 	return t_done();
 }

@@ -160,7 +160,7 @@ static void init_from_wc(int family)
 	EQ(back.is_global, 1);
 	EQ(back.port_num, 1);
 	EQ(back.dlid, 0);
-	EQ(back.sl, 0);
+	EQ(back.sl, wc.sl);
 	CHECK(!memcmp(&back.grh.dgid, &attr.grh.dgid, 16));
 	EQ(back.grh.sgid_index, attr.grh.sgid_index);
 	EQ(back.grh.traffic_class, 0x68);

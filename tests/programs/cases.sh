@@ -91,6 +91,52 @@ cases_cm() {
 		"cmtime $s -p $port -c 1000" "connect" stop
 }
 
+# Sockets over RDMA: rstream, riostream, rcopy, udpong.
+cases_rsocket() {
+	local s="-s $server_addr" words n tmp
+
+	for words in "-S 64 -I 50 -C 20 -T v" "-S 4096 -I 5 -C 20 -T v" "-S 1048576 -I 2 -C 5 -T v" \
+		"-S 65536 -I 5 -C 20 -T b" "-S 65536 -I 5 -C 20 -T n" "-S 65536 -I 5 -C 20 -T a" \
+		"-S 4096 -I 5 -C 20 -T r" "-S 64 -I 5 -C 20 -k 1" "-S 4096 -I 5 -C 20 -i 0" \
+		"-S 4096 -I 5 -C 20 -B 4096"; do
+		next_port
+		pair "$where rstream $words" 60 rdma:$port "rstream -b $server_addr -p $port $words" \
+			"rstream $s -p $port $words" "custom"
+	done
+	for words in "-S 64 -I 5 -C 20" "-S 4096 -I 5 -C 20 -T v" "-S 1048576 -I 2 -C 5 -T v" \
+		"-S 65536 -I 5 -C 20 -T b" "-S 65536 -I 5 -C 20 -T n" "-S 65536 -I 5 -C 20 -T a"; do
+		next_port
+		pair "$where riostream $words" 60 rdma:$port "riostream -b $server_addr -p $port $words" \
+			"riostream $s -p $port $words" "custom"
+	done
+	# All sizes, and as many rounds as the programs do by themselves.
+	if [ -n "${FULL:-}" ]; then
+		for words in "" "-S all"; do
+			next_port
+			pair "$where rstream${words:+ $words}" 300 rdma:$port \
+				"rstream -b $server_addr -p $port $words" "rstream $s -p $port $words" "1m_bw"
+			next_port
+			pair "$where riostream${words:+ $words}" 300 rdma:$port \
+				"riostream -b $server_addr -p $port $words" "riostream $s -p $port $words" "1m_bw"
+		done
+	fi
+	case $server_addr in
+	*:*) ;; # the wildcard of rcopy is IPv4's
+	*)	next_port
+		tmp=$logs/rcopy.$port
+		pair "$where rcopy" 60 rdma:$port "rcopy -p $port" "
+			head -c 3000000 /dev/urandom > $tmp.from
+			rcopy $tmp.from $server_addr:$tmp.to -p $port && cmp $tmp.from $tmp.to
+			r=\$?; rm -f $tmp.from $tmp.to; exit \$r" "Gb/sec" stop ;;
+	esac
+	for words in "-S 64 -C 20" "-S 1000 -C 20" "-S 64 -C 20 -T b" "-S 64 -C 20 -T n" \
+		"-S 64 -C 20 -T e"; do
+		next_port
+		pair "$where udpong $words" 60 plain:$port "udpong -b $server_addr -p $port $words" \
+			"udpong $s -p $port $words" "custom" stop
+	done
+}
+
 # udaddy and mckey, by the CM. Both have one port, udaddy 7174 always: one case at a time.
 cases_datagrams() {
 	local jobs=1

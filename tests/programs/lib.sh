@@ -161,9 +161,13 @@ in_ns() { # NAMESPACE COMMAND...
 }
 
 # udp, ipoib: an RDMA port of datagrams; says: what the server prints when it is ready.
-listening() { # NAMESPACE rdma:PORT|tcp:PORT|udp:PORT|ipoib:PORT|says:REGEX
+listening() { # NAMESPACE rdma:PORT|tcp:PORT|udp:PORT|ipoib:PORT|plain:PORT|says:REGEX
 	local files tcp udp
 	case $2 in
+	plain:*) # a UDP port as it is
+		files=$(in_ns "$1" cat /proc/net/udp /proc/net/udp6 2>/dev/null)
+		grep -qE "^ *[0-9]+: [0-9A-F]+:$(printf %04X "${2#*:}") " <<< "$files"
+		return ;;
 	says:*)
 		grep -aqE "${2#says:}" "$logs/$case_name.server"
 		return ;;

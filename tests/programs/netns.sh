@@ -39,7 +39,7 @@ apart=1
 mtu=1024 # of an Ethernet of 1500
 together 3
 where=veth server_addr=10.77.0.1 client_addr=10.77.0.2 wildcard=0.0.0.0 tcp_addr=10.77.0.1
-for cases in rping ucmatose cm datagrams devinfo pingpong perftest qperf fabric; do
+for cases in rping ucmatose cm datagrams devinfo pingpong perftest qperf fabric rsocket; do
 	cases_$cases
 done
 cases_junk

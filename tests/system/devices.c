@@ -428,6 +428,8 @@ static void addresses_name_devices(void)
 	conf_id_free(id);
 	conf_id_free(child);
 	conf_id_free(lis);
+	for (int i = 0; i < 2; i++)
+		rdma_destroy_event_channel(ch[i]);
 	rdma_free_devices(list);
 }
 

@@ -19,8 +19,10 @@ enum {
 	LOG_MAX = 4096,
 };
 
+/* The first call that asks for devices reads the settings, for children, too. */
 static void need_root(void)
 {
+	lab_transport("auto");
 	if (!conf_user_device())
 		SKIP("of the user-space device");
 	if (geteuid())

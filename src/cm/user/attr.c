@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* rdma_init_qp_attr: attributes of a QP's moves, as the kernel's CM gives them. */
+#include "base/conf.h"
 #include "base/log.h"
 #include "cm/user/user.h"
 
@@ -72,6 +73,9 @@ int user_ah_attr(struct user_id *u, const union ibv_gid *dgid, struct ibv_ah_att
 	memset(a, 0, sizeof(*a));
 	a->is_global = 1;
 	a->port_num = 1;
+	/* The GIDs are addresses, which say where it goes; a LID may be without one. */
+	if (conf_get()->link_ib)
+		a->dlid = cm_dev->lid_of_gid(dgid);
 	a->grh.dgid = *dgid;
 	a->grh.sgid_index = (uint8_t)sgid;
 	a->grh.hop_limit = USER_HOP_LIMIT;

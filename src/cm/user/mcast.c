@@ -2,6 +2,8 @@
 /* Multicast groups of an id. On Ethernet nobody has to be asked: a group is its address,
  * and the host joins it when a QP is attached (the device's part). So a join is an event
  * that names the group. */
+#include "base/be.h"
+#include "base/conf.h"
 #include "base/log.h"
 #include "cm/sockaddr_ib.h"
 #include "cm/user/user.h"
@@ -30,6 +32,33 @@ static bool group_gid(const struct sockaddr_storage *ss, union ibv_gid *gid)
 	return !IN6_IS_ADDR_UNSPECIFIED((const struct in6_addr *)gid->raw);
 }
 
+/* On InfiniBand: the MGID that IPoIB has for the address (RFC 4391 section 4), with the
+ * signature of the CM in RDMA_PS_UDP, as the kernel's. What is one already stays. */
+static void ipoib_gid(const struct sockaddr_storage *ss, enum rdma_port_space ps,
+		      union ibv_gid *gid)
+{
+	enum { V4_SIGNATURE = 0x401b, V6_SIGNATURE = 0x601b, SIGNATURE = 2, PKEY = 4, V6_LOW = 6 };
+	union ibv_gid from = *gid;
+	bool v4 = ss->ss_family == AF_INET;
+
+	if (!v4 && (ss->ss_family != AF_INET6 ||
+		    ((from.raw[1] & 0xf0) == 0x10 && from.raw[2] == 0xa0 && from.raw[3] == 0x1b)))
+		return;
+	memset(gid, 0, sizeof(*gid));
+	gid->raw[0] = 0xff;
+	gid->raw[1] = 0x12; /* transient, of the link */
+	be16_put(gid->raw + SIGNATURE, v4 ? V4_SIGNATURE : V6_SIGNATURE);
+	if (ps == RDMA_PS_UDP)
+		gid->raw[SIGNATURE + 1] = 0x01;
+	be16_put(gid->raw + PKEY, 0xffff);
+	if (v4) {
+		memcpy(gid->raw + 12, from.raw + 12, 4);
+		gid->raw[12] &= 0x0f;
+	} else {
+		memcpy(gid->raw + V6_LOW, from.raw + V6_LOW, 16 - V6_LOW);
+	}
+}
+
 static int join_check(struct user_id *u) REQUIRES(u->lock)
 {
 	if (u->state == US_REMOVED)
@@ -55,6 +84,8 @@ static int join_locked(struct user_id *u, struct cm_mcast *mc) REQUIRES(u->lock)
 		return ret;
 	if (!group_gid(&mc->addr, &mgid))
 		return log_refuse(EINVAL, "join: the zero address is no group");
+	if (conf_get()->link_ib)
+		ipoib_gid(&mc->addr, u->ps, &mgid);
 	ret = user_ah_attr(u, &mgid, &ah);
 	if (!ret)
 		ret = user_event_reserve(u, USER_EVENT_ONE);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Addresses: bind, resolution, and what queries answer. */
+#include "base/conf.h"
 #include "base/log.h"
 #include "cm/user/user.h"
 
@@ -327,7 +328,8 @@ int user_query_addr(struct cm_id *id, struct cm_addrs *out)
 	if (u->bound) {
 		out->node_guid = cm_dev->device_guid(u->device);
 		out->port_num = 1;
-		out->pkey = 0; /* an Ethernet interface has none: the original says 0 */
+		/* An Ethernet interface has none: the original says 0. */
+		out->pkey = conf_get()->link_ib ? 0xffff : 0;
 		cm_dev->gid_from_addr(&u->src.sa, &out->sgid);
 		if (u->dst.ss_family)
 			cm_dev->gid_from_addr(&u->dst.sa, &out->dgid);
@@ -346,6 +348,10 @@ static void path_make(struct user_id *u, struct ibv_path_data *d) REQUIRES(u->lo
 	p->service_id = htobe64((uint64_t)u->ps << 16 | sa_port(&u->dst.sa));
 	cm_dev->gid_from_addr(&u->dst.sa, &p->dgid);
 	cm_dev->gid_from_addr(&u->src.sa, &p->sgid);
+	if (conf_get()->link_ib) {
+		p->dlid = htobe16(cm_dev->lid_of_gid(&p->dgid));
+		p->slid = htobe16(cm_dev->lid_of_gid(&p->sgid));
+	}
 	p->flowlabel_hoplimit = htobe32(USER_HOP_LIMIT);
 	p->tclass = u->tos;
 	p->reversible_numpath = 0x80 | 1;
