@@ -44,8 +44,8 @@ bool gid_find(const union ibv_gid *gid, struct gid_slot *out);
 
 /* The addresses that the device's slots were given to, also those that are gone: how many. */
 unsigned gid_given(unsigned device, struct gid_slot *given);
-/* The same of the processes before this one, asked before the host is read for the first time, where it
- * is defined (files/live.c). given: room for all slots. */
+/* The same of the processes before this one, asked before the host is read for the first
+ * time, where it is defined (files/live.c). given: room for all slots. */
 unsigned gid_given_before(unsigned device, struct gid_slot *given) __attribute__((weak));
 
 /* Conversions between GID and socket address (port in host order). */
