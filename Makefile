@@ -5,7 +5,7 @@ prefix ?= /usr/local
 DESTDIR ?=
 # Suites of `make test`: of the normal build and of the sanitizer builds, of which each takes what
 # it is better at finding fault with; `make test-asan SAN_SUITES=...` for others.
-SUITES ?= unit abi man fuzz conformance strict sockets stress system wire programs
+SUITES ?= unit abi man fuzz conformance strict sockets stress system wire programs apps
 QUICK_SUITES ?= unit man conformance strict
 LONG_SUITES ?= unit man-full conformance strict stress system
 SAN_SUITES ?=
@@ -90,6 +90,13 @@ test-programs: all
 	$(call run-suites,$(BUILD),programs-full)
 	scripts/test-summary $(BUILD)
 
+# UCX, MPIs, libfabric, pyverbs on the device, in all places (doc/programs.md).
+test-apps: all
+	scripts/deps build test apps
+	rm -rf $(BUILD)/tap
+	$(call run-suites,$(BUILD),apps-full)
+	scripts/test-summary $(BUILD)
+
 # Everything that needs a virtual machine, also what `make test` leaves out (doc/testing.md).
 test-vm: all deps-siw
 	rm -rf $(BUILD)/tap
@@ -158,5 +165,5 @@ clean:
 
 # The suites share ports and processors.
 .NOTPARALLEL:
-.PHONY: all bench bench-vm check clean demo deps deps-siw deps-vm doc fuzz install quick stress stress-memory test test-asan \
-	test-asan-run test-long test-normal test-programs test-tsan test-tsan-run test-vm
+.PHONY: all bench bench-vm check clean demo deps deps-siw deps-vm doc fuzz install quick stress stress-memory test test-apps \
+	test-asan test-asan-run test-long test-normal test-programs test-tsan test-tsan-run test-vm

@@ -59,6 +59,7 @@ int cq_create(struct dev_ctx *ctx, int cqe, void *context, struct dev_channel *c
 	cq = calloc(1, sizeof(*cq));
 	if (!cq)
 		return -ENOMEM;
+	cq->answered = true;
 	cq->mask = pow2_above((uint32_t)cqe) - 1;
 	cq->limit = (uint32_t)cqe;
 	cq->ring = calloc(cq->mask + 1, sizeof(*cq->ring));
@@ -151,6 +152,15 @@ int cq_resize(struct dev_cq *cq, int cqe)
 
 /* ---- filling --------------------------------------------------------------- */
 
+void cq_fire_locked(struct dev_cq *cq)
+{
+	lock_assert_held(&cq->lock);
+	cq->armed = CQ_IDLE;
+	cq->told = atomic_load_explicit(&cq->tail, memory_order_relaxed);
+	atomic_store_explicit(&cq->answered, false, memory_order_relaxed);
+	channel_fire(cq);
+}
+
 static void fire_if_armed_locked(struct dev_cq *cq, bool solicited)
 {
 	lock_assert_held(&cq->lock);
@@ -158,8 +168,7 @@ static void fire_if_armed_locked(struct dev_cq *cq, bool solicited)
 		return;
 	if (cq->mod.count > 1 && moderate_holds_locked(cq))
 		return;
-	cq->armed = CQ_IDLE;
-	channel_fire(cq);
+	cq_fire_locked(cq);
 }
 
 /* The slot of the work request is free again. The QP and the SRQ exist: each removes its
@@ -219,8 +228,13 @@ int cq_push(struct dev_cq *cq, const struct cqe *e, bool solicited)
 		first = !cq->overrun;
 		cq->overrun = true;
 	} else {
+		solicited |= e->wc.status != IBV_WC_SUCCESS;
 		store_locked(cq, e);
-		fire_if_armed_locked(cq, solicited || e->wc.status != IBV_WC_SUCCESS);
+		if (solicited)
+			cq->solicited = tail + 1;
+		if (!cq->answered)
+			cq->told = tail + 1;
+		fire_if_armed_locked(cq, solicited);
 	}
 	lock_put(&cq->lock);
 	if (!full)
@@ -237,12 +251,23 @@ int cq_push(struct dev_cq *cq, const struct cqe *e, bool solicited)
 
 /* ---- emptying -------------------------------------------------------------- */
 
+/* The program polls: its last event has told it of what came until now, and of nothing later.
+ * With the lock, so that a completion either is seen by this poll or counts as later. */
+static void answer(struct dev_cq *cq)
+{
+	lock_get(&cq->lock);
+	atomic_store_explicit(&cq->answered, true, memory_order_relaxed);
+	lock_put(&cq->lock);
+}
+
 /* Moves up to n completions to wc. stamp: of the last one, or NULL. */
 static int pop(struct dev_cq *cq, int n, struct ibv_wc *wc, uint64_t *stamp)
 {
 	uint32_t tail;
 	int got = 0;
 
+	if (!atomic_load_explicit(&cq->answered, memory_order_relaxed))
+		answer(cq);
 	if (cq_looks_empty(cq))
 		return 0;
 	lock_get(&cq->lock);
@@ -282,11 +307,12 @@ bool cq_next(struct dev_cq *cq, struct ibv_wc *wc, uint64_t *stamp)
 /* Removes the completions of qp, or of srq; the other one is NULL. */
 static void forget(struct dev_cq *cq, const struct dev_qp *qp, const struct dev_srq *srq)
 {
-	uint32_t tail, to;
+	uint32_t tail, to, told, solicited;
 
 	lock_get(&cq->lock);
 	tail = atomic_load_explicit(&cq->tail, memory_order_relaxed);
 	to = cq->head;
+	told = solicited = to;
 	for (uint32_t i = cq->head; i != tail; i++) {
 		struct cqe *e = &cq->ring[i & cq->mask];
 
@@ -294,7 +320,13 @@ static void forget(struct dev_cq *cq, const struct dev_qp *qp, const struct dev_
 			give_back_locked(e);
 		else
 			cq->ring[to++ & cq->mask] = *e;
+		if (i + 1 == cq->told)
+			told = to;
+		if (i + 1 == cq->solicited)
+			solicited = to;
 	}
+	cq->told = told;
+	cq->solicited = solicited;
 	atomic_store_explicit(&cq->tail, to, memory_order_release);
 	lock_put(&cq->lock);
 }
@@ -311,6 +343,28 @@ void cq_forget_srq(struct dev_cq *cq, struct dev_srq *srq)
 
 /* ---- events ---------------------------------------------------------------- */
 
+/* How far behind head an index is, of told and solicited; 0: what it was of is polled. */
+static uint32_t behind_head(const struct dev_cq *cq, uint32_t index, uint32_t n)
+{
+	return index - cq->head <= n ? index - cq->head : 0;
+}
+
+/* Completions that the CQ is armed for wait to be polled, and no event was made for them. */
+static bool untold_locked(struct dev_cq *cq)
+{
+	uint32_t n = atomic_load_explicit(&cq->tail, memory_order_relaxed) - cq->head;
+	uint32_t upto = cq->armed == CQ_ARMED_ANY ? n : behind_head(cq, cq->solicited, n);
+
+	lock_assert_held(&cq->lock);
+	return upto > behind_head(cq, cq->told, n);
+}
+
+/* A completion that came between the program's last poll and this call makes its event now:
+ * adapters compare the consumer's index, which comes with the arming, with their own (the
+ * drivers mlx4_en and mlx5e arm and do not poll again), and programs count on it (UCX's
+ * wake-up). By the specification (11.4.2.2) only a later one would. What an event told of, or
+ * what came before the poll that answers it, makes no other: a program that arms before it
+ * polls would be woken for nothing. */
 void cq_arm(struct dev_cq *cq, bool solicited_only)
 {
 	lock_get(&cq->lock);
@@ -318,6 +372,8 @@ void cq_arm(struct dev_cq *cq, bool solicited_only)
 		cq->armed = CQ_ARMED_ANY;
 	else if (cq->armed == CQ_IDLE)
 		cq->armed = CQ_ARMED_SOLICITED;
+	if (untold_locked(cq))
+		fire_if_armed_locked(cq, true);
 	lock_put(&cq->lock);
 }
 

@@ -281,6 +281,9 @@ struct dev_cq {
 	_Atomic uint32_t tail; /* written under lock; read without for the emptiness test */
 	_Atomic uint32_t head_seen; /* copy of head for the same test */
 	_Atomic int armed; /* enum cq_armed; written under lock, read without by poll.c */
+	uint32_t told;	    /* behind the last completion that an event told of */
+	_Atomic bool answered; /* polled since the last event; written under lock */
+	uint32_t solicited; /* behind the last solicited completion */
 	bool overrun; /* CQ_ERR was raised; nothing more is stored */
 	bool stamped;	     /* cqe.stamp is filled in */
 	bool ignore_overrun; /* a completion too many replaces the oldest */

@@ -12,8 +12,7 @@ static void elapsed(struct loop_timer *t)
 	/* Else the count was reached before. */
 	if (cq->mod.pending) {
 		cq->mod.pending = 0;
-		cq->armed = CQ_IDLE;
-		channel_fire(cq);
+		cq_fire_locked(cq);
 	}
 	if (!--cq->mod.timers)
 		cond_broadcast(&cq->mod.idle);
@@ -62,8 +61,7 @@ int moderate_set(struct dev_cq *cq, uint32_t count, uint32_t period)
 	m->period = period;
 	if (m->pending && m->pending >= m->count) {
 		m->pending = 0;
-		cq->armed = CQ_IDLE;
-		channel_fire(cq);
+		cq_fire_locked(cq);
 	}
 	lock_put(&cq->lock);
 	return 0;

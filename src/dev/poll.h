@@ -68,9 +68,8 @@ int poll_mod(struct poll_source *s, uint32_t events);
 
 /* ibv_poll_cq found the CQ empty. */
 void poll_run(struct dev_cq *cq);
-/* ibv_req_notify_cq: calls cq_arm(). What peers have sent by now is received before, and
- * makes no event. What is to be sent to them is sent, as the application is about to
- * sleep. */
+/* ibv_req_notify_cq: calls cq_arm(). What peers have sent by now is received before. What
+ * is to be sent to them is sent, as the application is about to sleep. */
 void poll_arm(struct dev_cq *cq, bool solicited_only);
 
 #endif

@@ -145,6 +145,8 @@ int cq_poll(struct dev_cq *cq, int n, struct ibv_wc *wc);
 bool cq_next(struct dev_cq *cq, struct ibv_wc *wc, uint64_t *stamp);
 /* Arms the CQ without progress: poll_arm() calls it. */
 void cq_arm(struct dev_cq *cq, bool solicited_only);
+/* Makes the event that the CQ is armed for. */
+void cq_fire_locked(struct dev_cq *cq) REQUIRES(cq->lock);
 int cq_req_notify(struct dev_cq *cq, bool solicited_only);
 void cq_ack_events(struct dev_cq *cq, unsigned n);
 /* moderate.c */

@@ -61,6 +61,7 @@ int table_add(struct obj *o)
 
 static void leave(struct slot *s)
 {
+	void (*finish)(struct obj *o);
 	struct obj *o;
 
 	if (atomic_fetch_sub(&s->users, 1) != 1)
@@ -70,8 +71,10 @@ static void leave(struct slot *s)
 	o = atomic_exchange(&s->removed, NULL);
 	if (!o)
 		return;
+	/* From here on the slot may be another object's. */
+	finish = s->finish;
 	close(o->fd);
-	s->finish(o);
+	finish(o);
 }
 
 struct obj *table_get(int fd)

@@ -308,17 +308,16 @@ static const struct rqe *place_locked(struct dev_qp *qp, const void *from, uint3
 
 /* The acknowledgement that a record carries. False: its requests have failed the QP, or
  * may have. */
-static bool ack_locked(struct stream *s, const struct rec_stream *r) REQUIRES(s->qp->lock);
-
 static bool ack_locked(struct stream *s, const struct rec_stream *r)
 {
+	lock_assert_held(&s->lock);
+	lock_assert_held(&s->qp->lock);
 	return !(r->flags & REC_ACK) || req_ack_locked(s, r->ack & 0xffffff);
 }
 
-static bool may_defer_locked(struct stream *s) REQUIRES(s->qp->lock);
-
 static bool may_defer_locked(struct stream *s)
 {
+	lock_assert_held(&s->qp->lock);
 	return s->qp->sq.next == s->qp->sq.tail && stream_settled(s);
 }
 
@@ -350,10 +349,6 @@ NO_TSA static bool receive_imm(struct stream *s, const struct rec_stream *r,
  * reason. */
 static const struct rqe *write_locked(struct stream *s, const struct rec_stream *r,
 				      const void *from, uint32_t bytes)
-	REQUIRES(s->qp->lock);
-
-static const struct rqe *write_locked(struct stream *s, const struct rec_stream *r,
-				      const void *from, uint32_t bytes)
 {
 	const struct mr_range range = { r->stag, r->to, bytes };
 	struct dev_qp *qp = s->qp;
@@ -361,6 +356,7 @@ static const struct rqe *write_locked(struct stream *s, const struct rec_stream 
 	struct mr_ref to;
 	int ret;
 
+	lock_assert_held(&qp->lock);
 	if (!qp_heard_locked(qp) || qp->cur_valid || rq->head == rq->tail ||
 	    !(qp->attr.qp_access_flags & IBV_ACCESS_REMOTE_WRITE) ||
 	    mr_get_remote(qp->pd, qp, &range, IBV_ACCESS_REMOTE_WRITE, &to))

@@ -171,9 +171,10 @@ static const struct rqe *recv_next_locked(struct dev_qp *qp)
 	return qp->rq.head == qp->rq.tail ? NULL : rq_at(&qp->rq, qp->rq.head);
 }
 
-/* The service level; but an Ethernet frame without a VLAN tag carries none. What the completion has in its place is
- * the kind of packet (RoCE v2 A17.4.5.1 wants a flag for it), as mlx5's has: 8 for UDP, and 2 for
- * IPv4 or 1 for IPv6. UCX before 1.19 finds the destination's address by it. */
+/* The service level; but an Ethernet frame without a VLAN tag carries none. What the completion
+ * has in its place is the kind of packet (RoCE v2 A17.4.5.1 wants a flag for it), as mlx5's has:
+ * 8 for UDP, and 2 for IPv4 or 1 for IPv6. UCX before 1.19 finds the destination's address by
+ * it. */
 static uint8_t service_level(const struct ud_head *h)
 {
 	if (conf_get()->link_ib)

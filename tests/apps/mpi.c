@@ -20,9 +20,10 @@ static uint8_t *out, *in;
 
 #define SIZES(a) ((int)(sizeof(a) / sizeof((a)[0])))
 
-static const int sizes[] = { 0,	   1,	 2,	7,     8,     64,     79,      80,	255,	256,
-			     1000, 1024, 4096, 8191,  8192,  8255,   8256,    12288,	32768,	65536,
-			     65537, 262144, 1 << 20, 4 << 20, MAX_BYTES };
+static const int sizes[] = { 0,	     1,	      2,       7,	 8,	64,    79,
+			     80,     255,     256,     1000,	 1024,	4096,  8191,
+			     8192,   8255,    8256,    12288,	 32768, 65536, 65537,
+			     262144, 1 << 20, 4 << 20, MAX_BYTES };
 static const int few_sizes[] = { 0, 1, 8, 100, 5000, 100000 };
 
 __attribute__((format(printf, 1, 2), noreturn)) static void wrong(const char *fmt, ...)
@@ -38,9 +39,9 @@ __attribute__((format(printf, 1, 2), noreturn)) static void wrong(const char *fm
 	abort();
 }
 
-#define CHECK(cond)                                        \
-	do {                                               \
-		if (!(cond))                               \
+#define CHECK(cond) \
+	do { \
+		if (!(cond)) \
 			wrong("line %d: %s", __LINE__, #cond); \
 	} while (0)
 
@@ -191,13 +192,15 @@ static void everybody_at_once(int n)
 	for (int p = 0; p < ranks; p++)
 		for (int w = 0; p != rank && w < WINDOW; w++, at++) {
 			fill(out + at * step, n, seed_of(rank, p, w));
-			MPI_Isend(out + at * step, n, MPI_BYTE, p, w, MPI_COMM_WORLD, &r[count++]);
+			MPI_Isend(out + at * step, n, MPI_BYTE, p, w, MPI_COMM_WORLD,
+				  &r[count++]);
 		}
 	at = 0;
 	for (int p = 0; p < ranks; p++)
 		for (int w = WINDOW - 1; p != rank && w >= 0; w--, at++) {
 			clear(in + at * step, n);
-			MPI_Irecv(in + at * step, n, MPI_BYTE, p, w, MPI_COMM_WORLD, &r[count++]);
+			MPI_Irecv(in + at * step, n, MPI_BYTE, p, w, MPI_COMM_WORLD,
+				  &r[count++]);
 		}
 	MPI_Waitall(count, r, MPI_STATUSES_IGNORE);
 	at = 0;
@@ -221,8 +224,8 @@ static void with_gaps(void)
 		m[i] = rank * N * N + i;
 		back[i] = -1;
 	}
-	MPI_Sendrecv(m + 3, 1, column, peer, TAG, back + 5, 1, column, peer, TAG, MPI_COMM_WORLD,
-		     MPI_STATUS_IGNORE);
+	MPI_Sendrecv(m + 3, 1, column, peer, TAG, back + 5, 1, column, peer, TAG,
+		     MPI_COMM_WORLD, MPI_STATUS_IGNORE);
 	for (int i = 0; i < N * N; i++)
 		CHECK(back[i] == (i % N == 5 ? peer * N * N + i - 2 : -1));
 	MPI_Type_free(&column);
@@ -324,7 +327,8 @@ static void non_blocking(int n)
 			a[q * c + k] = (long)rank * (q + 1) + k;
 			b[q * c + k] = -1;
 		}
-		MPI_Iallreduce(a + q * c, b + q * c, c, MPI_LONG, MPI_SUM, MPI_COMM_WORLD, &r[q]);
+		MPI_Iallreduce(a + q * c, b + q * c, c, MPI_LONG, MPI_SUM, MPI_COMM_WORLD,
+			       &r[q]);
 	}
 	MPI_Ibarrier(MPI_COMM_WORLD, &r[AT_ONCE]);
 	MPI_Sendrecv(&rank, 1, MPI_INT, partner(), TAG, &from, 1, MPI_INT, partner(), TAG,
@@ -431,7 +435,8 @@ static void counters(MPI_Win w, long *mem)
 		} while (old != seen);
 	}
 	MPI_Barrier(MPI_COMM_WORLD);
-	MPI_Get_accumulate(NULL, 0, MPI_LONG, &total, 1, MPI_LONG, 0, 1, 1, MPI_LONG, MPI_NO_OP, w);
+	MPI_Get_accumulate(NULL, 0, MPI_LONG, &total, 1, MPI_LONG, 0, 1, 1, MPI_LONG,
+			   MPI_NO_OP, w);
 	MPI_Win_flush(0, w);
 	CHECK(total == (long)DRAWS * ranks);
 	MPI_Win_unlock_all(w);
@@ -497,10 +502,12 @@ static void windows(bool allocate)
 	MPI_Win w;
 
 	if (allocate) {
-		MPI_Win_allocate(bytes, sizeof(long), MPI_INFO_NULL, MPI_COMM_WORLD, &mem, &w);
+		MPI_Win_allocate(bytes, sizeof(long), MPI_INFO_NULL, MPI_COMM_WORLD, &mem,
+				 &w);
 	} else {
 		mem = malloc((size_t)bytes);
-		MPI_Win_create(mem, bytes, sizeof(long), MPI_INFO_NULL, MPI_COMM_WORLD, &w);
+		MPI_Win_create(mem, bytes, sizeof(long), MPI_INFO_NULL, MPI_COMM_WORLD,
+			       &w);
 	}
 	for (int i = 0; i < SIZES(counts); i++)
 		fences(w, mem, counts[i]);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* A client and a server of UCP that look at every byte: tags, streams, active messages, put and get,
- * atomics. They find each other by address and port (UCX's rdmacm).
+/* A client and a server of UCP that look at every byte: tags, streams, active messages, put and
+ * get, atomics. They find each other by address and port (UCX's rdmacm).
  *
  *	ucp server ADDRESS PORT		prints "listening" when it does
  *	ucp client ADDRESS PORT
@@ -26,9 +26,9 @@ static ucp_conn_request_h request;
 static bool server;
 static uint8_t *out, *in;
 
-static const size_t sizes[] = { 1,    8,    64,	   79,	  80,	 81,	  255,	   1000, 1016,
-				4096, 8191, 8255,  8256,  8257,	 16384,	  65535,   65536, 262144,
-				1 << 20, MAX_BYTES };
+static const size_t sizes[] = { 1,     8,     64,    79,     80,      81,	255,
+				1000,  1016,  4096,  8191,   8255,    8256,	8257,
+				16384, 65535, 65536, 262144, 1 << 20, MAX_BYTES };
 enum { SIZES = sizeof(sizes) / sizeof(sizes[0]) };
 
 __attribute__((format(printf, 1, 2), noreturn)) static void fail(const char *fmt, ...)
@@ -143,7 +143,8 @@ static void tag_round(size_t n, bool unexpected)
 		if (unexpected)
 			tag_send(out, n, TAG_DATA);
 		else
-			finish(ucp_tag_send_sync_nbx(ep, out, n, TAG_DATA, &p), "sync send");
+			finish(ucp_tag_send_sync_nbx(ep, out, n, TAG_DATA, &p),
+			       "sync send");
 		tag_recv(in, n, TAG_BACK);
 		expect(in, n, seed + 77, "tag, back");
 		return;
@@ -208,8 +209,9 @@ static size_t am_bytes;
 static bool am_came;
 static void *am_data; /* to be fetched: a rendezvous */
 
-static ucs_status_t am_arrived(void *arg, const void *header, size_t header_length, void *data,
-			       size_t length, const ucp_am_recv_param_t *param)
+static ucs_status_t am_arrived(void *arg, const void *header, size_t header_length,
+			       void *data, size_t length,
+			       const ucp_am_recv_param_t *param)
 {
 	(void)arg;
 	if (header_length != sizeof(am_bytes))
@@ -245,7 +247,8 @@ static void am_recv(size_t n, uint32_t seed)
 	if (am_bytes != n)
 		fail("active message: %zu bytes instead of %zu", am_bytes, n);
 	if (am_data)
-		finish(ucp_am_recv_data_nbx(worker, am_data, in, n, &p), "active message's data");
+		finish(ucp_am_recv_data_nbx(worker, am_data, in, n, &p),
+		       "active message's data");
 	expect(in, n, seed, "active message");
 	clear(in, MAX_BYTES);
 }
@@ -358,13 +361,17 @@ static void atomics(void)
 	}
 	step();
 	for (uint64_t i = 0; i < ADDS; i++)
-		equal(atomic(UCP_ATOMIC_OP_ADD, i, 0), 1000 + i * (i - 1) / 2, "fetch and add");
+		equal(atomic(UCP_ATOMIC_OP_ADD, i, 0), 1000 + i * (i - 1) / 2,
+		      "fetch and add");
 	word += ADDS * (ADDS - 1) / 2;
 	for (unsigned i = 0; i < ADDS; i++)
-		finish(ucp_atomic_op_nbx(ep, UCP_ATOMIC_OP_ADD, &v, 1, far.addr, rkey, &p), "add");
+		finish(ucp_atomic_op_nbx(ep, UCP_ATOMIC_OP_ADD, &v, 1, far.addr, rkey,
+					 &p),
+		       "add");
 	flush();
 	word += v * ADDS;
-	equal(atomic(UCP_ATOMIC_OP_CSWAP, 1, 7), word, "compare and swap of another value");
+	equal(atomic(UCP_ATOMIC_OP_CSWAP, 1, 7), word,
+	      "compare and swap of another value");
 	equal(atomic(UCP_ATOMIC_OP_CSWAP, word, 5), word, "compare and swap");
 	equal(atomic(UCP_ATOMIC_OP_SWAP, 5, 0), 5, "swap, as the one before left it");
 	equal(atomic(UCP_ATOMIC_OP_SWAP, 424242, 0), 5, "swap");
@@ -407,7 +414,9 @@ static void broken(void *arg, ucp_ep_h which, ucs_status_t s)
 
 static void address(struct sockaddr_storage *to, socklen_t *len, char **argv)
 {
-	struct addrinfo hints = { .ai_flags = AI_NUMERICHOST, .ai_socktype = SOCK_STREAM }, *ai;
+	struct addrinfo hints = { .ai_flags = AI_NUMERICHOST,
+				  .ai_socktype = SOCK_STREAM },
+			*ai;
 
 	if (getaddrinfo(argv[2], argv[3], &hints, &ai))
 		fail("address %s", argv[2]);
@@ -454,8 +463,9 @@ static void connect_to(const struct sockaddr_storage *to, socklen_t len)
 static void open_ucp(void)
 {
 	ucp_params_t p = { .field_mask = UCP_PARAM_FIELD_FEATURES,
-			   .features = UCP_FEATURE_TAG | UCP_FEATURE_STREAM | UCP_FEATURE_AM |
-				       UCP_FEATURE_RMA | UCP_FEATURE_AMO64 };
+			   .features = UCP_FEATURE_TAG | UCP_FEATURE_STREAM |
+				       UCP_FEATURE_AM | UCP_FEATURE_RMA |
+				       UCP_FEATURE_AMO64 };
 	ucp_worker_params_t w = { .field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE,
 				  .thread_mode = UCS_THREAD_MODE_SINGLE };
 	ucp_am_handler_param_t am = { .field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID |

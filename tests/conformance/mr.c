@@ -351,6 +351,19 @@ static void rereg_of_what_cannot_be(void)
 	conf_pair_free(&c);
 }
 
+/* A PD that is not to be changed is not looked at. */
+static void rereg_with_any_pd(void)
+{
+	static uint64_t junk[64] = { [0 ... 63] = UINT64_MAX };
+
+	start();
+	need_rereg();
+	OK(ibv_rereg_mr(p.mr, IBV_REREG_MR_CHANGE_ACCESS, (struct ibv_pd *)(void *)junk, NULL, 0,
+			IBV_ACCESS_REMOTE_READ));
+	CHECK(p.mr->pd == c.p->pd);
+	conf_pair_free(&c);
+}
+
 static void rereg_of_the_range(void)
 {
 	uint8_t *old, *mem2;
@@ -680,6 +693,7 @@ static const struct conf_case cases[] = {
 	CASE(relaxed_ordering_works),
 	CASE(rereg_bad_input),
 	CASE(rereg_of_what_cannot_be),
+	CASE(rereg_with_any_pd),
 	CASE(rereg_of_the_range),
 	CASE(rereg_gives_new_keys),
 	CASE(rereg_of_rights_keeps_the_keys),

@@ -242,7 +242,7 @@ static void many_senders(void)
 
 /* ---- completions ----------------------------------------------------------------- */
 
-/* Without a VLAN there is none: adapters have 0 there, or the kind of packet (mlx5: UDP and IPv4). */
+/* Without a VLAN there is none: adapters have 0 there, or the kind of packet (mlx5). */
 static bool sl_is_known(unsigned sl)
 {
 	return sl == 0 || sl == (8 | 2);
