@@ -4,6 +4,7 @@
  * share a folder. */
 #include "base/log.h"
 #include "files/dir.h"
+#include "files/slots.h"
 #include "files/tree.h"
 #include "show.h"
 #include "tool.h"
@@ -183,7 +184,8 @@ static uint64_t hash(const char *text)
 	return h;
 }
 
-/* Makes the tree below the folder, or brings it up to date: one run at a time. */
+/* Makes the tree below the folder, or brings it up to date, unless processes that use it
+ * do: one run at a time. */
 static int tree_in(int top, const struct show *s, char *name, size_t size)
 {
 	mode_t mask = umask(022);
@@ -196,12 +198,15 @@ static int tree_in(int top, const struct show *s, char *name, size_t size)
 		ret = make_room(top);
 	if (!ret)
 		root = dir_make(top, name);
-	if (root >= 0) {
+	if (root >= 0 && !in_use(top, name)) {
 		/* Not there yet: nobody knows the tree. */
 		lock = files_tree_lock(root);
+		for (unsigned i = 0; i < s->n; i++)
+			files_slots_forget(root, i);
 		ret = write_tree(root, s);
-		futimens(root, NULL);
 	}
+	if (root >= 0)
+		futimens(root, NULL);
 	if (lock >= 0)
 		close(lock);
 	if (root >= 0)

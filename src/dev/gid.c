@@ -58,8 +58,12 @@ static int merge_locked(unsigned device, const struct nl_host *h)
 					 .device = device,
 					 .devices = conf_get()->devices };
 
-	if (!tables[device])
+	if (!tables[device]) {
 		tables[device] = calloc(1, sizeof(*tables[device]));
+		if (tables[device] && gid_given_before)
+			tables[device]->count =
+				gid_given_before(device, tables[device]->given);
+	}
 	return tables[device] ? gid_table_merge(tables[device], h, &share) : -ENOMEM;
 }
 
@@ -223,6 +227,19 @@ unsigned gid_count(unsigned device)
 
 	table_get();
 	n = table_of(device)->count + first_index();
+	lock_put(&gid_lock);
+	return n;
+}
+
+unsigned gid_given(unsigned device, struct gid_slot *given)
+{
+	const struct gid_table *t;
+	unsigned n;
+
+	table_get();
+	t = table_of(device);
+	n = t->count;
+	memcpy(given, t->given, n * sizeof(*given));
 	lock_put(&gid_lock);
 	return n;
 }

@@ -42,6 +42,12 @@ bool gid_is_ours(const union ibv_gid *gid, uint32_t ifindex);
 /* A slot of any device that has this very GID. */
 bool gid_find(const union ibv_gid *gid, struct gid_slot *out);
 
+/* The addresses that the device's slots were given to, also those that are gone: how many. */
+unsigned gid_given(unsigned device, struct gid_slot *given);
+/* The same of the processes before this one, asked before the host is read for the first
+ * time, where it is defined (files/live.c). given: room for all slots. */
+unsigned gid_given_before(unsigned device, struct gid_slot *given) __attribute__((weak));
+
 /* Conversions between GID and socket address (port in host order). */
 void gid_from_addr(const struct sockaddr *sa, union ibv_gid *gid);
 socklen_t gid_to_addr(const union ibv_gid *gid, uint32_t ifindex, uint16_t port,

@@ -11,7 +11,7 @@
 #include "dev/gid.h"
 #include "dev/verbs.h"
 #include "files/count.h"
-#include "files/dir.h"
+#include "files/slots.h"
 #include "files/tree.h"
 
 #include <errno.h>
@@ -19,9 +19,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <time.h>
 #include <unistd.h>
 
-enum { COUNT_MS = 100 };
+enum { COUNT_MS = 100, LEAVE_MS = 50 };
 
 static void fire(struct loop_timer *t);
 
@@ -142,6 +143,22 @@ static bool find_locked(void)
 	return true;
 }
 
+/* See dev/gid.h, whose lock is held. */
+unsigned gid_given_before(unsigned device, struct gid_slot *given)
+{
+	char stamp[512];
+	unsigned n = 0;
+	int root;
+
+	files_model_stamp(files_model_uverbs(0), stamp, sizeof(stamp));
+	root = files_tree_open(stamp);
+	if (root >= 0) {
+		n = files_slots_read(root, device, given);
+		close(root);
+	}
+	return n;
+}
+
 /* See dev/verbs.h. */
 void device_opened(void)
 {
@@ -158,15 +175,28 @@ void device_opened(void)
 	changed();
 }
 
+/* Two that end at once meet at the tree's lock, which is held for a moment. */
+static int lock_tree_at_exit(void)
+{
+	const struct timespec ms = { .tv_nsec = 1000000 };
+	int fd = lock_tree();
+
+	for (int i = 0; fd < 0 && i < LEAVE_MS; i++) {
+		nanosleep(&ms, NULL);
+		fd = lock_tree();
+	}
+	return fd;
+}
+
 /* What was counted since the timer fired last. exit() may have been called anywhere: no lock
- * is waited for. */
+ * of this process is waited for, and the tree's not for long. */
 static void __attribute__((destructor)) leave(void)
 {
 	int fd;
 
 	if (!live.begun || live.root < 0 || !lock_try(&live.lock))
 		return;
-	fd = lock_tree();
+	fd = lock_tree_at_exit();
 	if (fd >= 0) {
 		count_locked(true);
 		close(fd);

@@ -47,6 +47,7 @@ struct files_device *files_model_read(unsigned *n)
 		query_port(i, 1, &d[i].port, sizeof(d[i].port));
 		d[i].pkey = ntohs(pkey);
 		read_gids(i, &d[i]);
+		d[i].ngiven = gid_given(i, d[i].given);
 	}
 	return d;
 }

@@ -4,6 +4,7 @@
 #define ANYRDMA_FILES_MODEL_H
 
 #include "dev/dev.h"
+#include "dev/gid.h"
 
 #include <net/if.h>
 #include <stdint.h>
@@ -24,6 +25,8 @@ struct files_device {
 	struct ibv_port_attr port;
 	uint16_t pkey;
 	struct files_gid gid[DEV_GIDS];
+	unsigned ngiven;
+	struct gid_slot given[DEV_GIDS]; /* gid_given() */
 };
 
 /* The devices of this process: an array of *n, to be freed; NULL: no memory. */

@@ -3,6 +3,7 @@
 #include "dev/verbs.h"
 #include "files/count.h"
 #include "files/dir.h"
+#include "files/slots.h"
 #include "files/text.h"
 
 #include <dirent.h>
@@ -267,6 +268,8 @@ static int update_one(int root, int state, const struct files_device *d)
 	for (enum gid_file what = GID_GID; what <= GID_NDEV && !ret; what++)
 		ret = gids_write(port, state, d, what);
 	close(port);
+	if (!ret)
+		ret = files_slots_write(root, d->number, d->given, d->ngiven);
 	if (!ret)
 		ret = fill_dir(root, strcat(p.pci, "/net"), d, net_fill);
 	return ret;

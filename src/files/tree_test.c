@@ -4,6 +4,7 @@
 #include "dev/transport.h"
 #include "files/count.h"
 #include "files/dir.h"
+#include "files/slots.h"
 #include "t.h"
 
 #include <fcntl.h>
@@ -124,6 +125,30 @@ static void a_change(void)
 	CHECK_EQ(inode(PORT0 "/gids/.new"), 0);
 }
 
+/* A process that begins later finds what was given, and adds to it. */
+static void slots_are_kept(void)
+{
+	struct gid_slot s[DEV_GIDS], read[DEV_GIDS];
+
+	memset(s, 0, sizeof(s));
+	for (unsigned i = 0; i < 3; i++) {
+		memset(&s[i].gid, (int)i + 1, 16);
+		s[i].ifindex = i + 7;
+		s[i].loopback = i == 2;
+	}
+	CHECK_EQ(files_slots_read(root, 1, read), 0);
+	CHECK_EQ(files_slots_write(root, 1, s, 2), 0);
+	CHECK_EQ(files_slots_read(root, 1, read), 2);
+	CHECK_EQ(files_slots_write(root, 1, s, 3), 0);
+	CHECK_EQ(files_slots_write(root, 1, s + 1, 2), 0); /* knows less: changes nothing */
+	CHECK_EQ(files_slots_read(root, 1, read), 3);
+	for (unsigned i = 0; i < 3; i++)
+		CHECK(!memcmp(&read[i].gid, &s[i].gid, 16) && read[i].ifindex == i + 7 &&
+		      read[i].loopback == (i == 2));
+	files_slots_forget(root, 1);
+	CHECK_EQ(files_slots_read(root, 1, read), 0);
+}
+
 static void a_umask_does_not_matter(void)
 {
 	mode_t mask = umask(077);
@@ -197,6 +222,7 @@ int main(int argc, char **argv)
 	T_RUN(links);
 	T_RUN(written_again);
 	T_RUN(a_change);
+	T_RUN(slots_are_kept);
 	T_RUN(a_umask_does_not_matter);
 	T_RUN(counters_add_up);
 	T_RUN(a_lock_is_waited_for);

@@ -248,13 +248,23 @@ counts() { # VARIABLE=VALUE...
 	env "$@" "$anyrdma" run bash "$tmp/counts" "$port"
 }
 
+cat > "$tmp/perftest" <<'PERFTEST'
+words=counters/port_xmit_data,counters/port_rcv_data
+ib_write_bw -F -s 65536 -n 2000 -p 18790 -W $words > /dev/null 2>&1 &
+for _ in {1..300}; do
+	ib_write_bw -F -s 65536 -n 2000 -p 18790 -W $words 127.0.0.1 2> /dev/null && break
+	sleep 0.02
+done
+wait
+PERFTEST
+
 # A program that has the device open brings the files up to date.
 cat > "$tmp/follows" <<'FOLLOWS'
 gids=/sys/class/infiniband/anyrdma0/ports/1/gids
 ibv_asyncwatch > /dev/null &
 watch=$!
 there() { grep -q '^0000:0000:0000:0000:0000:ffff:0a57:0101$' $gids/*; }
-ends() { kill $watch; wait; ip addr del 10.87.1.1/32 dev lo 2> /dev/null; exit "$1"; }
+ends() { kill $watch; wait; ip addr del 10.87.1.1/32 dev lo; ip addr del 10.87.1.2/32 dev lo; exit "$1"; }
 until grep -q SigBlk /proc/$watch/task/*/status && [ "$(ls /proc/$watch/task | wc -l)" -gt 1 ]; do
 	sleep 0.02
 done
@@ -263,10 +273,21 @@ for _ in {1..300}; do there && break; sleep 0.02; done
 there || { echo "the new address has no GID"; ends 1; }
 file=$(grep -l '^0000:0000:0000:0000:0000:ffff:0a57:0101$' $gids/*)
 [ "$(cat "$gids/../gid_attrs/ndevs/${file##*/}")" = lo ] || { echo "ndevs"; ends 1; }
+# One that comes later keeps its index when that one has gone, also in a process that begins then.
+ip addr add 10.87.1.2/32 dev lo
+for _ in {1..300}; do
+	later=$(grep -l '^0000:0000:0000:0000:0000:ffff:0a57:0102$' $gids/*) && break
+	sleep 0.02
+done
 ip addr del 10.87.1.1/32 dev lo
 for _ in {1..300}; do there || break; sleep 0.02; done
 ! there || { echo "its GID stays"; ends 1; }
 [ ! -e "$gids/../gid_attrs/types/${file##*/}" ] || { echo "types"; ends 1; }
+ibv_devinfo -v | grep -qE "GID\[ *${later##*/}\]:.*10\.87\.1\.2" || {
+	echo "a new process has no 10.87.1.2 at $later"
+	ibv_devinfo -v | grep GID
+	ends 1
+}
 ends 0
 FOLLOWS
 follows() { # VARIABLE=VALUE...
@@ -337,6 +358,10 @@ if command -v rping > /dev/null; then
 	is "counters, TCP" counts ANYRDMA_TRANSPORT=tcp
 	is "counters, no direct access" counts ANYRDMA_DIRECT=off
 	is "counters, preload" counts ANYRDMA_FILES=preload
+fi
+if command -v ib_write_bw > /dev/null; then
+	# 2000 writes of 64 KiB, in words.
+	is "counters, perftest -W" says 'port_xmit_data=32768000$' "$anyrdma" run bash "$tmp/perftest"
 fi
 if [ -n "$root" ] && [ -n "${OWN_HOST:-}" ] && command -v ibv_asyncwatch > /dev/null; then
 	is "addresses that come and go" follows
