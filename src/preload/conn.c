@@ -378,21 +378,14 @@ stay:
 
 static ssize_t rs_send(struct conn *c, const struct iovec *iov, int count)
 {
-	ssize_t sum = 0, n;
+	struct msghdr msg = { .msg_iov = (struct iovec *)iov,
+			      .msg_iovlen = (size_t)count };
+	ssize_t n = rs.rsendmsg(c->rail->rs, &msg, MSG_DONTWAIT | MSG_NOSIGNAL);
 
-	for (int i = 0; i < count; i++) {
-		if (!iov[i].iov_len)
-			continue;
-		n = rs.rsend(c->rail->rs, iov[i].iov_base, iov[i].iov_len,
-			     MSG_DONTWAIT | MSG_NOSIGNAL);
-		if (n < 0)
-			return sum ? sum : -errno;
-		sum += n;
-		c->tx_count += (uint64_t)n;
-		if ((size_t)n < iov[i].iov_len)
-			break;
-	}
-	return sum;
+	if (n < 0)
+		return -errno;
+	c->tx_count += (uint64_t)n;
+	return n;
 }
 
 static ssize_t send_locked(struct conn *c, int fd, const struct iovec *iov, int count,

@@ -46,6 +46,7 @@ struct rail {
 	uint8_t unread[8192]; /* has come and not been read: for the peer */
 	size_t unread_len;
 	struct rail *next, *prev;
+	struct rail *next_taken; /* it may be posted anew meanwhile */
 	struct rail *next_posted;
 	bool posted, listed; /* service.lock */
 	atomic_bool closing;

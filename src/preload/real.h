@@ -40,7 +40,7 @@
 #define RS_NAMES(X) \
 	X(rsocket) \
 	X(rbind) X(rlisten) X(raccept) X(rconnect) X(rshutdown) X(rclose) X(rrecv) \
-		X(rsend) X(rpoll) X(rgetsockname) X(rsetsockopt) X(rgetsockopt) \
+		X(rsend) X(rsendmsg) X(rpoll) X(rgetsockname) X(rsetsockopt) X(rgetsockopt) \
 			X(rfcntl) X(repoll_create) X(repoll_ctl) X(repoll_wait)
 
 struct real {

@@ -215,11 +215,13 @@ static void take_posted(void)
 	pthread_mutex_lock(&service.lock);
 	list = service.posted;
 	service.posted = NULL;
-	for (r = list; r; r = r->next_posted)
+	for (r = list; r; r = r->next_posted) {
 		r->posted = false;
+		r->next_taken = r->next_posted;
+	}
 	pthread_mutex_unlock(&service.lock);
 	while ((r = list)) {
-		list = r->next_posted;
+		list = r->next_taken;
 		if (!r->listed && r->step != RAIL_OVER)
 			list_add(r);
 		if (r->step != RAIL_OVER)

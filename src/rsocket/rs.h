@@ -257,7 +257,7 @@ struct rs_tx {
 	uint32_t mask;
 	struct rs_tx_old {
 		uint8_t *buf;
-		struct ibv_mr *mr;
+		_Atomic(struct ibv_mr *) mr; /* who waits looks, too */
 		uint32_t until;
 	} old;			/* the buffer before this one */
 	/* Written by the shard's poller. */

@@ -17,6 +17,11 @@ static uint32_t load(const _Atomic uint32_t *v)
 	return atomic_load_explicit(v, RELAXED);
 }
 
+static struct ibv_mr *old_mr(struct rs_tx *tx)
+{
+	return atomic_load_explicit(&tx->old.mr, RELAXED);
+}
+
 static uint32_t room(struct rs_tx *tx)
 {
 	return load(&tx->size) -
@@ -30,7 +35,7 @@ static bool room_ready(struct rs *rs)
 
 	/* More than size: the end of a buffer before this one. */
 	return (left >= ROOM_MIN && left <= size) ||
-	       (size < rs->opts.sndbuf && !rs->tx.old.mr);
+	       (size < rs->opts.sndbuf && !old_mr(&rs->tx));
 }
 
 static bool may_send(struct rs *rs)
@@ -54,11 +59,13 @@ bool send_ready(struct rs *rs)
 
 static void old_free(struct rs_tx *tx)
 {
-	if (!tx->old.mr)
+	struct ibv_mr *mr = old_mr(tx);
+
+	if (!mr)
 		return;
-	ibv_dereg_mr(tx->old.mr);
+	ibv_dereg_mr(mr);
 	free(tx->old.buf);
-	tx->old.mr = NULL;
+	atomic_store_explicit(&tx->old.mr, NULL, RELAXED);
 }
 
 /* Once the messages are complete whose bytes are in it. */
@@ -66,7 +73,7 @@ static void old_check(struct rs_tx *tx)
 {
 	uint32_t done = atomic_load_explicit(&tx->done, memory_order_acquire);
 
-	if (tx->old.mr && (int32_t)(done - tx->old.until) >= 0)
+	if (old_mr(tx) && (int32_t)(done - tx->old.until) >= 0)
 		old_free(tx);
 }
 
@@ -87,7 +94,9 @@ static bool buf_grow(struct rs *rs)
 		free(buf);
 		return false;
 	}
-	tx->old = (struct rs_tx_old){ tx->buf, tx->mr, load(&tx->posted) };
+	tx->old.buf = tx->buf;
+	tx->old.until = load(&tx->posted);
+	atomic_store_explicit(&tx->old.mr, tx->mr, RELAXED);
 	tx->buf = buf;
 	tx->mr = mr;
 	atomic_store_explicit(&tx->size, size, RELAXED);
@@ -102,7 +111,7 @@ static uint32_t buf_get(struct rs *rs, uint32_t n)
 
 	old_check(tx);
 	left = room(tx);
-	if (left < n && load(&tx->size) < rs->opts.sndbuf && !tx->old.mr && buf_grow(rs))
+	if (left < n && load(&tx->size) < rs->opts.sndbuf && !old_mr(tx) && buf_grow(rs))
 		left = room(tx);
 	if (!load(&tx->size) || left > load(&tx->size))
 		return 0;
