@@ -358,6 +358,7 @@ static bool fake_send_ack(struct stream *s)
 {
 	if (to_fake(s)->no_room_for_ack)
 		return false;
+	lock_assert_held(&s->lock);
 	resp_acked(s);
 	return true;
 }

@@ -64,6 +64,7 @@ static int ring_add(struct rc_build *b, struct stream *s, const struct rc_frame 
 	uint8_t *at;
 	int ret = 0;
 
+	lock_assert_held(&s->lock);
 	if (h->op == RC_CTL && h->ctl.type == CTL_ACK && !r->ack) {
 		r->ack = r->any = true;
 		r->ack_number = h->ctl.number;

@@ -61,7 +61,7 @@ static int find_unmapped(struct stream *s, const struct iovec *iov, int n)
 /* Maps a payload too large to copy into iovecs; -errno of payload_map(), or -EFAULT, or
  * -EINPROGRESS: tx_lacks_pages(). */
 static int batch_map(struct batch *b, struct stream *s, const struct rc_payload *p,
-		     uint32_t len)
+		     uint32_t len) REQUIRES(s->lock)
 {
 	struct sge_mem mem = { b->iov + b->niov, b->refs + b->nrefs,
 			       BATCH_IOV - b->niov - 1 };
@@ -79,7 +79,7 @@ static int batch_map(struct batch *b, struct stream *s, const struct rc_payload 
 
 /* Copies a small payload behind its header. */
 static int batch_copy(struct batch *b, struct stream *s, const struct rc_payload *p,
-		      uint32_t len)
+		      uint32_t len) REQUIRES(s->lock)
 {
 	int ret = tx_copy(s, p, b->buf + b->used, len);
 
@@ -141,6 +141,7 @@ static int batch_add(struct rc_build *build, struct stream *s, const struct rc_f
 	bool copy;
 	int ret = 0;
 
+	lock_assert_held(&s->lock);
 	f->head = b->used;
 	f->head_len = (uint32_t)rdmap_encode(b->buf + b->used, h);
 	batch_append(b, f->head_len);

@@ -532,8 +532,8 @@ static void hear(struct run *r)
 	pass_message(r->sock, &answer, sizeof(answer), NULL, 0);
 }
 
-/* What a peer would do: learns slots, makes room. A ring that was scribbled full has no end, as nobody
- * clears what lies ahead. */
+/* What a peer would do: learns slots, makes room. A ring that was scribbled full has no
+ * end, as nobody clears what lies ahead. */
 static void take(struct run *r)
 {
 	uint32_t bytes;
