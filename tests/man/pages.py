@@ -155,7 +155,7 @@ def exists(name, sec):
 def references():
     faults = []
     for p in pages:
-        for name, sec in set(re.findall(r"\*?\b(\w+)\*?\((\d)\)", sources[p])):
+        for name, sec in set(re.findall(r"\*?\b([\w-]+)\*?\((\d)\)", sources[p])):
             if not exists(name, sec):
                 faults.append(f"{p}: {name}({sec}) does not exist")
             if name in names[p] and p.endswith(sec) and \
