@@ -141,6 +141,18 @@ static void wait_all(void)
 	pair_close(&p);
 }
 
+/* Of a moved connection not at once. */
+static bool has_come(int fd, int bytes)
+{
+	uint64_t end = t_now_ms() + t_scaled(5000);
+	int n = 0;
+
+	while (n < bytes && t_now_ms() < end)
+		if (ioctl(fd, FIONREAD, &n))
+			return false;
+	return n == bytes;
+}
+
 static void vectors(void)
 {
 	struct pair p;
@@ -161,6 +173,7 @@ static void vectors(void)
 	CHECK(!memcmp(x, "abc", 3) && !memcmp(y, "defg", 4) && z[0] == 'h');
 	CHECK_EQ(sendmmsg(p.a, many, 2, 0), 2);
 	CHECK_EQ(many[1].msg_len, 2);
+	CHECK(has_come(p.b, 10));
 	CHECK_EQ(recvmsg(p.b, &msg, MSG_WAITALL | MSG_DONTWAIT), 10);
 	CHECK(z[2] == 'b');
 	CHECK_EQ(msg.msg_flags & ~MSG_CMSG_CLOEXEC, 0);
