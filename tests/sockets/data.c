@@ -141,6 +141,13 @@ static void wait_all(void)
 	pair_close(&p);
 }
 
+static int queued(int fd)
+{
+	int n = -1;
+
+	return ioctl(fd, FIONREAD, &n) ? -1 : n;
+}
+
 static void vectors(void)
 {
 	struct pair p;
@@ -161,6 +168,7 @@ static void vectors(void)
 	CHECK(!memcmp(x, "abc", 3) && !memcmp(y, "defg", 4) && z[0] == 'h');
 	CHECK_EQ(sendmmsg(p.a, many, 2, 0), 2);
 	CHECK_EQ(many[1].msg_len, 2);
+	REQUIRE(T_WAIT(queued(p.b) == 10, 5000));
 	CHECK_EQ(recvmsg(p.b, &msg, MSG_WAITALL | MSG_DONTWAIT), 10);
 	CHECK(z[2] == 'b');
 	CHECK_EQ(msg.msg_flags & ~MSG_CMSG_CLOEXEC, 0);
