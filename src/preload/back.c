@@ -1,13 +1,16 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* A moved connection comes back to TCP. Both ends do the same: they end what they send by
  * the rsocket, hold back what they would send by TCP, and return to the sender what has come
- * and has not been read. Each end gives TCP what has been returned to it, and goes on.
+ * and has not been read. Each end gives TCP what has been returned to it, and goes on. Who has
+ * ended what it sends could not: its last bytes stay with the reader (kept.h).
  * Then the stream is the kernel's as if it had never moved. */
+#include "preload/kept.h"
 #include "preload/move.h"
 #include "preload/real.h"
 
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* By the thread that wants it, or the service thread when the peer does. */
 void back_begin(struct rail *r)
@@ -54,30 +57,67 @@ static int take_unread(struct rail *r)
 	return 1;
 }
 
-/* What the peer has sent and nobody has read goes back to it. rx_lock is held. True: all of
- * it has. */
+static bool keep(struct rail *r)
+{
+	size_t need = r->kept_len + r->unread_len;
+	uint8_t *more;
+
+	if (need > r->kept_room) {
+		more = realloc(r->kept, need * 2);
+		if (!more)
+			return false;
+		r->kept = more;
+		r->kept_room = need * 2;
+	}
+	memcpy(r->kept + r->kept_len, r->unread, r->unread_len);
+	r->kept_len = need;
+	return true;
+}
+
+/* What has been taken goes back to the peer, or stays when that has ended TCP. */
+static bool put_unread(struct rail *r)
+{
+	if (!r->unread_len)
+		return true;
+	if (r->peer_fin || r->peer_gone) {
+		if (!keep(r))
+			return false;
+	} else {
+		if (ctl_send(r, CTL_LEFT, 0, r->unread, r->unread_len))
+			return false;
+		r->returned = true;
+	}
+	r->unread_len = 0;
+	return true;
+}
+
+/* What the peer has sent and nobody has read. rx_lock is held. True: all of it has its place. */
 static bool return_unread(struct rail *r)
 {
 	uint64_t end = atomic_load(&r->peer_end);
 	int took;
 
-	if (r->peer_gone)
-		return true;
-	if (end == RAIL_OPEN)
-		return false;
+	if (end == RAIL_OPEN && (!r->peer_gone || r->conn->rx != RX_HELD))
+		return r->peer_gone;
 	for (;;) {
 		/* What the control socket has no room for waits here. */
-		if (r->unread_len &&
-		    ctl_send(r, CTL_LEFT, 0, r->unread, r->unread_len))
-			return r->peer_gone;
-		r->unread_len = 0;
-		if (end == RAIL_UNSWITCHED || r->conn->rx_count >= end)
+		if (!put_unread(r))
+			return false;
+		if (end == RAIL_UNSWITCHED ||
+		    (end != RAIL_OPEN && r->conn->rx_count >= end))
+			break;
+		if (r->conn->rx != RX_HELD)
 			break;
 		took = take_unread(r);
-		if (took <= 0)
-			return took < 0;
+		if (!took)
+			return false;
+		if (took < 0) {
+			if (r->conn->head_got == sizeof(r->conn->head))
+				r->kept_error = ECONNRESET;
+			break;
+		}
 	}
-	return ctl_send(r, CTL_LEFT_ALL, 0, NULL, 0) == 0;
+	return ctl_send(r, CTL_LEFT_ALL, 0, NULL, 0) == 0 || r->peer_gone;
 }
 
 /* What the peer has returned. True: TCP has all of it. */
@@ -104,6 +144,22 @@ static bool repeat_returned(struct rail *r)
 	return n;
 }
 
+/* What could not be returned is read after TCP's end. rx_lock is held. */
+static bool set_kept(struct rail *r)
+{
+	struct conn *c = r->conn;
+
+	/* It died with what had been returned to it. */
+	if (r->returned && !r->left_all)
+		r->kept_error = ECONNRESET;
+	if (!r->kept_len && !r->kept_error)
+		return false;
+	c->kept = kept_create(r->kept, r->kept_len, r->kept_error);
+	if (!c->kept)
+		c->error = ENOMEM;
+	return c->kept;
+}
+
 /* The service thread, until the rail is over. */
 void back_step(struct rail *r)
 {
@@ -121,7 +177,7 @@ void back_step(struct rail *r)
 	c->head_got = 0;
 	c->rx_count = c->tx_count = 0;
 	conn_set_tx(c, TX_TCP);
-	conn_set_rx(c, RX_TCP);
+	conn_set_rx(c, set_kept(r) ? RX_KEPT : RX_TCP);
 	/* Last: who waits for this goes on. */
 	pthread_mutex_lock(&c->lock);
 	if (c->rail == r) {

@@ -28,6 +28,7 @@ static void rail_close(struct rail *r)
 	if (r->ctl >= 0)
 		real.close(r->ctl);
 	free(r->left);
+	free(r->kept);
 	free(r);
 }
 

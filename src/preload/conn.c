@@ -3,6 +3,7 @@
 #include "base/log.h"
 #include "preload/conf.h"
 #include "preload/ep.h"
+#include "preload/kept.h"
 #include "preload/move.h"
 #include "preload/pos.h"
 #include "preload/real.h"
@@ -34,6 +35,8 @@ void conn_file_reset(struct file *f)
 void conn_file_end(struct file *f)
 {
 	share_leave(&conn_of(f)->share);
+	kept_leave(conn_of(f)->kept);
+	conn_of(f)->kept = NULL;
 }
 
 static int timeo_ms(int fd, int name)
@@ -232,6 +235,17 @@ static ssize_t rs_recv(struct conn *c, const struct iovec *iov, int count, int f
 	return sum;
 }
 
+static ssize_t recv_kept(struct conn *c, int fd, const struct iovec *iov, int count,
+			 int flags)
+{
+	ssize_t n = tcp_recv(fd, iov, count, flags & ~MSG_WAITALL), kept;
+
+	if (n > 0 || n == -EAGAIN || n == -EINTR)
+		return n;
+	kept = kept_read(c->kept, iov, count, flags);
+	return kept ? kept : n;
+}
+
 static ssize_t recv_locked(struct conn *c, int fd, const struct iovec *iov, int count,
 			   int flags)
 {
@@ -243,6 +257,8 @@ static ssize_t recv_locked(struct conn *c, int fd, const struct iovec *iov, int 
 	switch (atomic_load(&c->rx)) {
 	case RX_HELD:
 		return -EAGAIN;
+	case RX_KEPT:
+		return recv_kept(c, fd, iov, count, flags);
 	case RX_RS:
 		n = rs_recv(c, iov, count, flags);
 		if (n || c->rx == RX_RS)
@@ -360,7 +376,8 @@ static bool tx_turn_locked(struct conn *c, int fd)
 
 	atomic_store(&c->tx, TX_RS);
 	/* Those who write to TCP looked at tx after they were counted. */
-	if (!c->rail || atomic_load(&c->plain_tx) || c->shut_wr || pos_written(fd, c->passive, &pos))
+	if (!c->rail || atomic_load(&c->plain_tx) || c->shut_wr ||
+	    pos_written(fd, c->passive, &pos))
 		goto stay;
 	for (unsigned i = 0; i < 8; i++)
 		head[i] = (uint8_t)(pos >> 8 * i);

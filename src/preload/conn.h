@@ -20,6 +20,7 @@
 #include <sys/types.h>
 #include <sys/uio.h>
 
+struct kept;
 struct rail;
 struct reg;
 struct share;
@@ -29,6 +30,7 @@ enum conn_rx {
 	RX_BOTH, /* the peer may go to the rsocket; where, its first bytes say */
 	RX_RS,	 /* all of TCP has been read, the next byte is the rsocket's */
 	RX_HELD, /* coming back to TCP */
+	RX_KEPT, /* has come back: TCP to its end, then c->kept; for good */
 };
 
 enum conn_tx {
@@ -62,6 +64,7 @@ struct conn {
 	struct rail *rail;     /* of a move that has begun */
 	struct reg *regs;      /* epoll instances that watch it */
 	struct share *share;   /* processes that have the socket, or NULL: this one */
+	struct kept *kept;     /* with RX_KEPT */
 	uint8_t head[8];       /* the rsocket's first bytes: TCP's length */
 	unsigned head_got;
 	uint64_t rx_count, tx_count; /* bytes of the stream through this rsocket */

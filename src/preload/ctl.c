@@ -42,6 +42,12 @@ void rail_say_end(struct rail *r, uint64_t bytes)
 	ctl_send(r, CTL_END, bytes, NULL, 0);
 }
 
+void rail_say_fin(struct rail *r, uint64_t bytes)
+{
+	ctl_send(r, CTL_FIN, 0, NULL, 0);
+	rail_say_end(r, bytes);
+}
+
 static bool left_add(struct rail *r, const uint8_t *data, size_t len)
 {
 	size_t room = r->left_len + len;
@@ -93,6 +99,10 @@ static bool ctl_handle(struct rail *r, const struct ctl_msg *m, size_t len)
 		return left_add(r, m->data, len);
 	case CTL_LEFT_ALL:
 		atomic_store(&r->left_all, true);
+		return true;
+	case CTL_FIN:
+		if (atomic_load(&r->peer_end) == RAIL_OPEN)
+			atomic_store(&r->peer_fin, true);
 		return true;
 	}
 	return false;

@@ -168,7 +168,8 @@ void move_consider(struct conn *c, int fd)
 	pthread_mutex_lock(&c->lock);
 	/* Next time after as many calls again; who has never found a peer gives up. */
 	c->ask_at = c->ask_at < 1u << 20 ? c->calls * 2 + 2 : UINT32_MAX;
-	if (!c->rail && !c->pinned && !c->shut_wr && !c->shut_rd && share_sole(&c->share))
+	if (!c->rail && !c->pinned && !c->kept && !c->shut_wr && !c->shut_rd &&
+	    share_sole(&c->share))
 		begin_locked(c, fd);
 	pthread_mutex_unlock(&c->lock);
 	errno = saved;
@@ -242,12 +243,13 @@ static void child_conn(struct file *f, void *arg)
 	c->offer = c->tx_may = false;
 	c->calls = 0;
 	c->ask_at = c->passive ? (conf_after() + 1) / 2 : conf_after();
-	if (c->rx != RX_TCP || c->tx != TX_TCP) {
+	if ((c->rx != RX_TCP && c->rx != RX_KEPT) || c->tx != TX_TCP) {
 		c->pinned = true;
 		c->lost = true;
 	}
 	c->rail = NULL;
-	c->rx = RX_TCP;
+	if (c->rx != RX_KEPT)
+		c->rx = RX_TCP;
 	c->tx = TX_TCP;
 	if (!r)
 		return;
@@ -268,10 +270,13 @@ static void flush_conn(struct file *f, void *arg)
 	struct conn *c = conn_of(f);
 
 	(void)arg;
+	/* What the peer returns has to be written before the end. */
+	if (c->tx == TX_HELD)
+		move_back_wait(c);
 	if (!c->rail || pthread_mutex_trylock(&c->tx_lock))
 		return;
 	if (c->rail && c->tx == TX_RS && c->rail->step == RAIL_READY) {
-		rail_say_end(c->rail, c->tx_count);
+		rail_say_fin(c->rail, c->tx_count);
 		rs.rshutdown(c->rail->rs, SHUT_WR);
 	}
 	pthread_mutex_unlock(&c->tx_lock);

@@ -37,6 +37,7 @@ struct rail {
 	bool ready, agreed;
 	atomic_bool asked_back, left_all;
 	atomic_bool peer_gone; /* ctl has ended */
+	atomic_bool peer_fin;  /* what it has sent cannot be returned */
 	_Atomic(uint64_t)
 		peer_end; /* bytes that it has sent by the rsocket, or RAIL_OPEN */
 	uint8_t *left;	  /* what the peer had not read, for TCP */
@@ -45,6 +46,10 @@ struct rail {
 	bool ask_sent, left_sent;
 	uint8_t unread[8192]; /* has come and not been read: for the peer */
 	size_t unread_len;
+	uint8_t *kept; /* what could not be returned */
+	size_t kept_len, kept_room;
+	int kept_error; /* and what comes after it */
+	bool returned;	/* something has been */
 	struct rail *next, *prev;
 	struct rail *next_taken; /* it may be posted anew meanwhile */
 	struct rail *next_posted;
@@ -74,6 +79,7 @@ void rail_leave(struct rail *r);
 
 void rail_say_consent(struct rail *r);
 void rail_say_end(struct rail *r, uint64_t bytes);
+void rail_say_fin(struct rail *r, uint64_t bytes);
 
 /* Reads what has come over ctl, by any thread. */
 void rail_hear(struct rail *r);
@@ -87,6 +93,7 @@ enum ctl_type {
 	CTL_BACK,    /* I go back to TCP, go too */
 	CTL_LEFT,    /* data: bytes of yours that I have not read */
 	CTL_LEFT_ALL,
+	CTL_FIN, /* before CTL_END: TCP ends with it, return nothing */
 };
 #define CTL_DATA 32768
 

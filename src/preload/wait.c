@@ -2,6 +2,7 @@
 /* Waiting for a connection, and its end. */
 #include "preload/conn.h"
 #include "preload/ep.h"
+#include "preload/kept.h"
 #include "preload/move.h"
 #include "preload/real.h"
 
@@ -27,7 +28,7 @@ short conn_rs_wants(struct conn *c, short events)
 {
 	enum conn_rx rx = atomic_load(&c->rx);
 
-	if (rx == RX_TCP || rx == RX_HELD)
+	if (rx == RX_TCP || rx == RX_HELD || rx == RX_KEPT)
 		events &= (short)~READS;
 	if (atomic_load(&c->tx) != TX_RS)
 		events &= (short)~WRITES;
@@ -104,10 +105,10 @@ int conn_wait(struct conn *c, int fd, short events, int ms)
 		pfd[count++] = (struct pollfd){ fd, conn_tcp_wants(c, events), 0 };
 	if (!r) {
 		/* A move while this waits would go unseen: the peer's next byte would not. */
-		if (events & POLLIN && !conn_plain_rx_begin(c))
+		if (events & POLLIN && c->rx != RX_KEPT && !conn_plain_rx_begin(c))
 			return 0;
 		n = real.poll(pfd, count, ms);
-		if (events & POLLIN)
+		if (events & POLLIN && c->rx != RX_KEPT)
 			conn_plain_rx_end(c);
 		return n < 0 ? -errno : n == 0 ? -EAGAIN : 0;
 	}
@@ -135,6 +136,8 @@ int conn_readable(struct conn *c, int fd)
 		n = buf ? conn_read_rs_locked(c, buf, most, MSG_PEEK) : 0;
 		free(buf);
 	}
+	if (c->rx == RX_KEPT && !real.ioctl(fd, FIONREAD, &queued))
+		queued += (int)kept_len(c->kept);
 	pthread_mutex_unlock(&c->rx_lock);
 	return n > 0 ? (int)n : queued;
 }
@@ -146,11 +149,11 @@ static void end_writing(struct conn *c)
 
 	pthread_mutex_lock(&c->tx_lock);
 	if (c->tx == TX_RS) {
-		rail_say_end(c->rail, c->tx_count);
+		rail_say_fin(c->rail, c->tx_count);
 		rs.rshutdown(c->rail->rs, SHUT_WR);
 		conn_set_tx(c, TX_TCP);
 	} else if (r && r->step == RAIL_READY) {
-		rail_say_end(r, RAIL_UNSWITCHED);
+		rail_say_fin(r, RAIL_UNSWITCHED);
 	}
 	c->tx_may = false;
 	pthread_mutex_unlock(&c->tx_lock);
@@ -196,7 +199,7 @@ void conn_close(struct conn *c, int fd)
 	ep_forget(c, fd);
 	r = c->rail;
 	if (r && r->step == RAIL_READY && !abort)
-		rail_say_end(r, c->tx == TX_RS ? c->tx_count : RAIL_UNSWITCHED);
+		rail_say_fin(r, c->tx == TX_RS ? c->tx_count : RAIL_UNSWITCHED);
 	if (r)
 		rail_leave(r);
 	c->rail = NULL;

@@ -84,6 +84,58 @@ static void forked(void)
 	pair_close(&p);
 }
 
+/* Nobody has read what a writer sent that has ended TCP: parent and child share it. */
+static void forked_after(bool closes, bool by_child)
+{
+	static uint8_t buf[60000];
+	struct pair p;
+	size_t first = by_child ? 60000 : 20000;
+	pid_t pid;
+	char c;
+
+	REQUIRE(pair_make(&p));
+	fill(buf, sizeof(buf), 0);
+	REQUIRE(put(p.a, buf, sizeof(buf)));
+	if (closes)
+		close(p.a);
+	else
+		CHECK_EQ(shutdown(p.a, SHUT_WR), 0);
+	pid = fork();
+	if (!pid) {
+		alarm(t_scaled(20));
+		if (!get(p.b, buf, first) || !same(buf, first, 0))
+			_exit(1);
+		if (by_child && recv(p.b, &c, 1, 0))
+			_exit(2);
+		_exit(!closes && !put(p.b, "answer", 6));
+	}
+	CHECK(ended_well(pid));
+	memset(buf, 0, sizeof(buf));
+	if (!by_child) {
+		CHECK_EQ(recv(p.b, buf, 100, MSG_PEEK), 100);
+		CHECK(poll(&(struct pollfd){ p.b, POLLIN, 0 }, 1, 5000) == 1);
+		CHECK(get(p.b, buf, 40000) && same(buf, 40000, first));
+	}
+	CHECK_EQ(recv(p.b, &c, 1, 0), 0);
+	if (!closes)
+		CHECK(get(p.a, buf, 6) && !memcmp(buf, "answer", 6));
+	if (!closes)
+		close(p.a);
+	close(p.b);
+}
+
+static void forked_after_shutdown(void)
+{
+	forked_after(false, true);
+	forked_after(false, false);
+}
+
+static void forked_after_close(void)
+{
+	forked_after(true, true);
+	forked_after(true, false);
+}
+
 /* A server that forks for each connection: the child's connection moves. */
 static void fork_each(void)
 {
@@ -226,7 +278,7 @@ static void passed(void)
 }
 
 /* A peer in another process, warm; it ends by how: 0 exit, else this signal. */
-static void peer_ends(int how)
+static void peer_ends(int how, bool forks)
 {
 	static uint8_t buf[5000];
 	struct sockaddr_in in;
@@ -258,8 +310,16 @@ static void peer_ends(int how)
 	}
 	CHECK(!moved || moved(p.b) == 3);
 	REQUIRE(put(p.b, "!", 1));
-	REQUIRE(get(p.b, buf, sizeof(buf)));
-	CHECK(same(buf, sizeof(buf), 0));
+	if (forks) {
+		REQUIRE(waitpid(pid, &status, 0) == pid);
+		pid = fork();
+		if (!pid)
+			_exit(!get(p.b, buf, sizeof(buf)) || !same(buf, sizeof(buf), 0));
+		CHECK(ended_well(pid));
+	} else {
+		REQUIRE(get(p.b, buf, sizeof(buf)));
+		CHECK(same(buf, sizeof(buf), 0));
+	}
 	n = recv(p.b, buf, 1, 0);
 	if (how)
 		CHECK(n == 0 || (n == -1 && errno == ECONNRESET));
@@ -267,18 +327,20 @@ static void peer_ends(int how)
 		CHECK_EQ(n, 0);
 	n = recv(p.b, buf, 1, 0);
 	CHECK(n <= 0);
-	waitpid(pid, &status, 0);
+	if (!forks)
+		waitpid(pid, &status, 0);
 	close(p.b);
 }
 
 static void peer_exits(void)
 {
-	peer_ends(0);
+	peer_ends(0, false);
+	peer_ends(0, true);
 }
 
 static void peer_killed(void)
 {
-	peer_ends(SIGKILL);
+	peer_ends(SIGKILL, false);
 }
 
 /* A stopped peer holds nothing up for ever. */
@@ -368,6 +430,8 @@ int main(int argc, char **argv)
 	T_RUN(duplicates);
 	T_RUN(names);
 	T_RUN(forked);
+	T_RUN(forked_after_shutdown);
+	T_RUN(forked_after_close);
 	T_RUN(fork_each);
 	T_RUN(executed);
 	T_RUN(passed);
