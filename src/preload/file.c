@@ -14,7 +14,7 @@ typedef _Atomic(struct file *) slot_t;
 static _Atomic(slot_t *) pages[PAGES];
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* free lists and lists of all */
 static struct file *free_list[FILE_KINDS], *all_list[FILE_KINDS];
-static int highest = -1; /* largest descriptor that was ever set */
+static atomic_int highest = -1; /* largest descriptor that was ever set; set with lock */
 
 static slot_t *slot_of(int fd, bool make)
 {
