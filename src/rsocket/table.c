@@ -14,7 +14,7 @@ struct slot {
 	struct obj *_Atomic o;
 	_Atomic uint32_t users;
 	struct obj *_Atomic removed; /* its end is due when users is 0 */
-	void (*finish)(struct obj *o);
+	void (*_Atomic finish)(struct obj *o); /* the next one's comes after close() */
 };
 
 static struct slot *_Atomic blocks[BLOCKS];
