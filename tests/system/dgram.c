@@ -31,9 +31,10 @@ static void start(void)
 
 static void tell(struct numbered *n, unsigned who)
 {
+	/* Before what the sender waits for. */
+	atomic_store(&board->taken[who], n->got);
 	for (unsigned i = 0; i < NUM_FLOWS; i++)
 		atomic_store(&board->got[who][i], n->next[i]);
-	atomic_store(&board->taken[who], n->got);
 }
 
 /* A receiver, number `who`: until it is over. */
